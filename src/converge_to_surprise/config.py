@@ -1,0 +1,269 @@
+"""Settings as frozen dataclasses, checked when they are built.
+
+These classes are the one source of the command-line flags, of the configuration saved with a run and of what the trainer
+reads. A wrong value is a ``ValueError`` that names the field and the value.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+from dataclasses import dataclass, field
+from typing import Literal
+
+SearchName = Literal["evolution", "relaxed"]
+StageKind = Literal["evolution", "relaxed", "merge", "consolidate"]
+
+
+def check(condition: bool, name: str, value: object, expected: str) -> None:
+    if not condition:
+        raise ValueError(f"{name} is {value!r}; it must be {expected}")
+
+
+@dataclass(frozen=True)
+class Views:
+    """How an image becomes two views that share no pixel (paper 3.1, appendix B)."""
+
+    fill: bool = False
+    """Fill each hidden pixel with the mean of its visible neighbours, which belong to the same view."""
+    upsample: int = 1
+    """Enlarge each view this many times after masking and match its brightness to the image (USPS in the paper: 2)."""
+
+    def __post_init__(self) -> None:
+        check(1 <= self.upsample <= 8, "views.upsample", self.upsample, "a whole number from 1 to 8")
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes to one view (paper 4.1, table 4). Sizes are pixels of the view that enters the network."""
+
+    rotation: float = 0.0
+    """Largest angle in degrees; drawn uniformly from [-rotation, rotation]."""
+    rotation_prob: float = 1.0
+    crop: int = 0
+    """The crop's edge is drawn from {side - crop, ..., side}."""
+    crop_prob: float = 1.0
+    zoom_out: tuple[int, int] = (0, 0)
+    """Smallest and largest number of black pixels added to one randomly chosen axis."""
+    zoom_out_prob: float = 0.0
+    flip_prob: float = 0.0
+    """Probability of a left-right mirror image."""
+    brightness: float = 0.0
+    """Pixel values are multiplied by a factor from [1 - brightness, 1 + brightness]."""
+    contrast: float = 0.0
+    saturation: float = 0.0
+    """Colour images only."""
+    sampling: Literal["nearest", "bilinear"] = "nearest"
+    outside: Literal["black", "image"] = "black"
+    """What a rotation uncovers beyond the crop: black, as when crop and rotation are two steps, or the image itself."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.rotation <= 180, "augmentation.rotation", self.rotation, "from 0 to 180 degrees")
+        for name in ("rotation_prob", "crop_prob", "zoom_out_prob", "flip_prob"):
+            value = getattr(self, name)
+            check(0 <= value <= 1, f"augmentation.{name}", value, "a probability from 0 to 1")
+        for name in ("brightness", "contrast", "saturation"):
+            value = getattr(self, name)
+            check(0 <= value < 1, f"augmentation.{name}", value, "at least 0 and below 1")
+        check(self.crop >= 0, "augmentation.crop", self.crop, "0 or more pixels")
+        low, high = self.zoom_out
+        check(0 <= low <= high, "augmentation.zoom_out", self.zoom_out, "two numbers of pixels, the smaller first")
+
+
+@dataclass(frozen=True)
+class Network:
+    """ResNet-9 (paper 4.1)."""
+
+    clusters: int = 64
+    """Outputs per head: the upper bound K on the number of clusters."""
+    width: int = 8
+    """Channels of the first convolution; the others are multiples of it."""
+    alive: int = 10
+    """A random start is drawn again until this many outputs win some view (evolution only)."""
+
+    def __post_init__(self) -> None:
+        check(2 <= self.clusters <= 4096, "network.clusters", self.clusters, "from 2 to 4096")
+        check(1 <= self.width <= 512, "network.width", self.width, "from 1 to 512")
+        check(1 <= self.alive, "network.alive", self.alive, "at least 1")
+
+
+@dataclass(frozen=True)
+class Evolution:
+    """The evolution strategy (paper 3.3, eq. 8)."""
+
+    population: int = 32
+    sigma: float = 0.02
+    learning_rate: float = 0.005
+    weight_decay: float = 0.005
+    batch: int = 3000
+    """Images per update (N). An epoch is cut into near-equal batches of at most this many."""
+    ramp_start: float = 0.01
+    """Fraction of the parameters perturbed in the first epoch."""
+    ramp_epochs: int = 100
+    """Epochs over which that fraction grows linearly to 1."""
+    score: str = "surprise"
+    """What is maximised: surprise or orderliness (from Python: any function of two label sequences)."""
+    chunk: int = 100
+    """Views that pass through a layer together: a matter of speed only."""
+
+    def __post_init__(self) -> None:
+        check(
+            self.population >= 2 and self.population % 2 == 0,
+            "evolution.population",
+            self.population,
+            "an even number of at least 2, because members come in mirrored pairs",
+        )
+        check(0 < self.sigma < math.inf, "evolution.sigma", self.sigma, "above 0")
+        check(0 <= self.learning_rate < math.inf, "evolution.learning_rate", self.learning_rate, "at least 0")
+        check(0 <= self.weight_decay < math.inf, "evolution.weight_decay", self.weight_decay, "at least 0")
+        check(self.batch >= 2, "evolution.batch", self.batch, "at least 2 images")
+        check(0 < self.ramp_start <= 1, "evolution.ramp_start", self.ramp_start, "above 0 and at most 1")
+        check(self.ramp_epochs >= 1, "evolution.ramp_epochs", self.ramp_epochs, "at least 1")
+        check(bool(self.score), "evolution.score", self.score, "the name of a score")
+        check(self.chunk >= 1, "evolution.chunk", self.chunk, "at least 1 view")
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """Gradient ascent on the surprise score with a softmax in place of the argmax."""
+
+    temperature: float = 0.025
+    """The resolution knob: lower finds finer clusters."""
+    heads: int = 8
+    """Independent linear heads on one trunk; the best is kept."""
+    batch: int = 250
+    learning_rate: float = 2e-3
+    diversity: float = 0.3
+    """Weight of the entropy bonus at the start; it falls linearly to zero."""
+    diversity_until: float = 0.5
+    """Fraction of the search after which the bonus is gone."""
+
+    def __post_init__(self) -> None:
+        check(0 < self.temperature < math.inf, "relaxed.temperature", self.temperature, "above 0")
+        check(1 <= self.heads <= 256, "relaxed.heads", self.heads, "from 1 to 256")
+        check(self.batch >= 2, "relaxed.batch", self.batch, "at least 2 images")
+        check(0 < self.learning_rate < math.inf, "relaxed.learning_rate", self.learning_rate, "above 0")
+        check(0 <= self.diversity < math.inf, "relaxed.diversity", self.diversity, "at least 0")
+        check(0 < self.diversity_until <= 1, "relaxed.diversity_until", self.diversity_until, "above 0 and at most 1")
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Which borders between clusters survive a wider augmentation than the training one."""
+
+    threshold: float = 0.89
+    """Two clusters are merged while the phi coefficient of their border is below this."""
+    widen: float = 2.0
+    """Factor on rotation and crop for the wider augmentation."""
+    images: int = 6000
+    """Images looked at, at most."""
+    repeats: int = 2
+    """Augmented looks at each image."""
+    smallest: float = 0.005
+    """Clusters with a smaller share of the views are dissolved."""
+
+    def __post_init__(self) -> None:
+        check(-1 <= self.threshold <= 1, "merge.threshold", self.threshold, "from -1 to 1")
+        check(1 <= self.widen <= 10, "merge.widen", self.widen, "from 1 to 10")
+        check(self.images >= 2, "merge.images", self.images, "at least 2")
+        check(self.repeats >= 1, "merge.repeats", self.repeats, "at least 1")
+        check(0 <= self.smallest < 1, "merge.smallest", self.smallest, "at least 0 and below 1")
+
+
+@dataclass(frozen=True)
+class Consolidation:
+    """Gradient training on the surprising clusters as labels (paper 3.3, algorithm 1)."""
+
+    tau: float = 0.005
+    """A cluster is surprising when it over-matches and its D_k is at least this."""
+    learning_rate: float = 1e-3
+    batch: int = 128
+    logit_scale: float = 1.0
+    """Factor on the l2-normalised logits before the cross-entropy."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.tau < math.inf, "consolidation.tau", self.tau, "at least 0")
+        check(0 < self.learning_rate < math.inf, "consolidation.learning_rate", self.learning_rate, "above 0")
+        check(self.batch >= 2, "consolidation.batch", self.batch, "at least 2 images")
+        check(0 < self.logit_scale < math.inf, "consolidation.logit_scale", self.logit_scale, "above 0")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stretch of the schedule: which search, for how long, and how often to consolidate.
+
+    Written ``name=kind:epochs`` or ``name=kind:epochs:passes@every``.
+
+    >>> Stage.parse("strong=evolution:1000:4@25")
+    Stage(name='strong', kind='evolution', epochs=1000, passes=4, every=25)
+    >>> str(Stage.parse("explore=evolution:2000"))
+    'explore=evolution:2000'
+    """
+
+    name: str
+    kind: StageKind
+    epochs: int
+    passes: int = 0
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        kinds = typing.get_args(StageKind)
+        check(self.kind in kinds, f"kind of stage {self.name}", self.kind, "one of " + ", ".join(kinds))
+        check(self.epochs >= 1, f"epochs of stage {self.name}", self.epochs, "at least 1")
+        paired = (self.passes >= 1 and self.every >= 1) or (self.passes == 0 and self.every == 0)
+        check(
+            paired, f"passes@every of stage {self.name}", f"{self.passes}@{self.every}", "two numbers of at least 1"
+        )
+        check(
+            self.passes == 0 or self.kind == "evolution",
+            f"passes@every of stage {self.name}",
+            f"{self.passes}@{self.every}",
+            "absent: only an evolution stage is interleaved with consolidation",
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Stage:
+        try:
+            name, _, rest = text.rpartition("=")
+            kind, epochs, *periodic = rest.split(":")
+            passes, every = periodic[0].split("@") if periodic else ("0", "0")
+            if len(periodic) > 1:
+                raise ValueError
+            numbers = [int(part) for part in (epochs, passes, every)]
+        except (ValueError, IndexError):
+            raise ValueError(
+                f"schedule stage {text!r} is not of the form name=kind:epochs or name=kind:epochs:passes@every, "
+                "for example strong=evolution:1000:4@25"
+            ) from None
+        return cls(name or kind, typing.cast(StageKind, kind), *numbers)
+
+    def __str__(self) -> str:
+        periodic = f":{self.passes}@{self.every}" if self.passes else ""
+        return f"{self.name}={self.kind}:{self.epochs}{periodic}"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that determines a run, given the images."""
+
+    seed: int = 0
+    threads: int = 0
+    """Processor threads; 0 takes what the machine offers."""
+    device: str = "cpu"
+    checkpoint_seconds: float = 60.0
+    """Longest time between two checkpoints; 0 writes one after every step."""
+    schedule: tuple[Stage, ...] = (Stage("explore", "evolution", 1),)
+    """Stages, each name=kind:epochs or name=kind:epochs:passes@every."""
+    views: Views = field(default_factory=Views)
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    network: Network = field(default_factory=Network)
+    evolution: Evolution = field(default_factory=Evolution)
+    relaxed: Relaxed = field(default_factory=Relaxed)
+    merge: Merge = field(default_factory=Merge)
+    consolidation: Consolidation = field(default_factory=Consolidation)
+
+    def __post_init__(self) -> None:
+        check(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1")
+        check(0 <= self.threads <= 1024, "threads", self.threads, "from 0 to 1024")
+        check(0 <= self.checkpoint_seconds < math.inf, "checkpoint_seconds", self.checkpoint_seconds, "at least 0")
+        check(len(self.schedule) >= 1, "schedule", self.schedule, "at least one stage")

@@ -1,0 +1,151 @@
+"""Random crop, zoom-out, flip and rotation as one geometric warp, then colour jitter (paper 4.1, table 4).
+
+Drawing and applying are two functions: ``draw`` takes the randomness, ``apply`` is deterministic. The order is the
+paper's: crop, zoom-out, flip, rotation, brightness, contrast (and saturation for colour). Composed into one affine map,
+an image is sampled once, so the nearest-neighbour error does not add up.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..config import Augmentation
+
+GREY = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in the perceived brightness (ITU-R BT.601)."""
+
+
+class Draw(NamedTuple):
+    """What was drawn for each view of a batch; all of shape (B,)."""
+
+    cut: Tensor
+    """Pixels that the crop removes from each axis."""
+    top: Tensor
+    """First row of the crop."""
+    left: Tensor
+    """First column of the crop."""
+    pad_height: Tensor
+    """Black rows added."""
+    pad_width: Tensor
+    """Black columns added."""
+    pad_top: Tensor
+    """How many of the black rows come first."""
+    pad_left: Tensor
+    """How many of the black columns come first."""
+    flip: Tensor
+    """-1 where mirrored, else 1."""
+    angle: Tensor
+    """Rotation in radians."""
+    brightness: Tensor
+    contrast: Tensor
+    saturation: Tensor
+
+
+def draw(settings: Augmentation, count: int, generator: torch.Generator) -> Draw:
+    """Parameters of ``count`` independent augmentations."""
+
+    def uniform() -> Tensor:
+        return torch.rand(count, generator=generator)
+
+    def whole_below(limit: Tensor | int) -> Tensor:
+        """Whole numbers from 0 to ``limit``, both included."""
+        return torch.floor(uniform() * (limit + 1))
+
+    def happens(probability: float) -> Tensor:
+        return (uniform() < probability).float()
+
+    def factor(spread: float) -> Tensor:
+        return 1 + (2 * uniform() - 1) * spread
+
+    cut = whole_below(settings.crop) * happens(settings.crop_prob)
+    top, left = whole_below(cut), whole_below(cut)
+    smallest, largest = settings.zoom_out
+    pad = (smallest + whole_below(largest - smallest)) * happens(settings.zoom_out_prob)
+    vertical = happens(0.5)
+    pad_height, pad_width = pad * vertical, pad * (1 - vertical)
+    pad_top, pad_left = whole_below(pad_height), whole_below(pad_width)
+    flip = 1 - 2 * happens(settings.flip_prob)
+    angle = (2 * uniform() - 1) * math.radians(settings.rotation) * happens(settings.rotation_prob)
+    return Draw(
+        cut, top, left, pad_height, pad_width, pad_top, pad_left, flip, angle,
+        factor(settings.brightness), factor(settings.contrast), factor(settings.saturation),
+    )  # fmt: skip
+
+
+def apply(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
+    """The views (B, C, H, W), values in [0, 1], augmented as drawn."""
+    drawn = Draw(*(value.to(views.device) for value in drawn))
+    return jitter(warp(views, drawn, settings), drawn, settings)
+
+
+def augment(views: Tensor, settings: Augmentation, generator: torch.Generator) -> Tensor:
+    """Draw and apply."""
+    return apply(views, draw(settings, len(views), generator), settings)
+
+
+def warp(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
+    """The geometric part. An output pixel is rotated back, un-flipped, mapped into the padded crop and read there."""
+    if not (settings.rotation or settings.crop or settings.zoom_out_prob or settings.flip_prob):
+        return views
+    count, _, height, width = views.shape
+    # Coordinates are pixels with the origin in the middle of the image; x runs along the width.
+    canvas_width, canvas_height = width - drawn.cut + drawn.pad_width, height - drawn.cut + drawn.pad_height
+    scale_x, scale_y = canvas_width / width, canvas_height / height
+    shift_x = drawn.left - drawn.pad_left + (canvas_width - width) / 2
+    shift_y = drawn.top - drawn.pad_top + (canvas_height - height) / 2
+    cos, sin = drawn.angle.cos(), drawn.angle.sin()
+    # torch wants the map in units where each half axis is 1: hence the ratios of the sides.
+    row_x = torch.stack(
+        [scale_x * cos * drawn.flip, -scale_x * sin * drawn.flip * height / width, 2 * shift_x / width], 1
+    )
+    row_y = torch.stack([scale_y * sin * width / height, scale_y * cos, 2 * shift_y / height], 1)
+    grid = F.affine_grid(torch.stack([row_x, row_y], 1), (count, 1, height, width), align_corners=False)
+    if settings.outside == "black":
+        grid = _outside_crop_to_nowhere(grid, drawn, height, width)
+    return F.grid_sample(views, grid, mode=settings.sampling, padding_mode="zeros", align_corners=False)
+
+
+def _outside_crop_to_nowhere(grid: Tensor, drawn: Draw, height: int, width: int) -> Tensor:
+    """Send what lies beyond the crop's edges off the image, where sampling gives black."""
+    x = (grid[..., 0] + 1) * (width / 2) - drawn.left[:, None, None]
+    y = (grid[..., 1] + 1) * (height / 2) - drawn.top[:, None, None]
+    inside = (x >= 0) & (x < (width - drawn.cut)[:, None, None])
+    inside &= (y >= 0) & (y < (height - drawn.cut)[:, None, None])
+    return torch.where(inside[..., None], grid, grid.new_tensor(4.0))
+
+
+def jitter(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
+    """Brightness, contrast about the view's mean and, for colour, saturation; values stay in [0, 1]."""
+    if settings.brightness:
+        views = (views * drawn.brightness[:, None, None, None]).clamp(0, 1)
+    if settings.contrast:
+        mean = grey(views).mean((1, 2, 3), keepdim=True)
+        views = (mean + (views - mean) * drawn.contrast[:, None, None, None]).clamp(0, 1)
+    if settings.saturation and views.shape[1] == 3:
+        pale = grey(views)
+        views = (pale + (views - pale) * drawn.saturation[:, None, None, None]).clamp(0, 1)
+    return views
+
+
+def grey(views: Tensor) -> Tensor:
+    """Perceived brightness, (B, 1, H, W)."""
+    if views.shape[1] != 3:
+        return views.mean(1, keepdim=True)
+    weights = torch.tensor(GREY, device=views.device, dtype=views.dtype)
+    return (views * weights[None, :, None, None]).sum(1, keepdim=True)
+
+
+def widened(settings: Augmentation, factor: float) -> Augmentation:
+    """The same augmentation with rotation (always applied) and crop stretched by ``factor``."""
+    return replace(
+        settings,
+        rotation=min(180.0, settings.rotation * factor),
+        rotation_prob=1.0,
+        crop=round(settings.crop * factor),
+    )

@@ -1,0 +1,58 @@
+"""How well clusters match known classes (paper 4.1). For evaluation only: nothing in training sees a class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+Labels = npt.NDArray[np.integer[Any]]
+
+
+def confusion(clusters: Labels, classes: Labels) -> npt.NDArray[np.int64]:
+    """Images in cluster a and class b, as a square table of side max(label) + 1."""
+    if len(clusters) != len(classes):
+        raise ValueError(f"{len(clusters)} cluster labels but {len(classes)} class labels")
+    if len(clusters) == 0:
+        raise ValueError("there are no labels to compare")
+    if min(clusters.min(), classes.min()) < 0:
+        raise ValueError("a label is negative; labels must be 0 or more")
+    side = int(max(clusters.max(), classes.max())) + 1
+    table = np.zeros((side, side), dtype=np.int64)
+    np.add.at(table, (clusters, classes), 1)
+    return table
+
+
+def accuracy(clusters: Labels, classes: Labels) -> float:
+    """ACC: the share of images whose cluster is matched to their class by the best one-to-one assignment."""
+    table = confusion(clusters, classes)
+    rows, columns = linear_sum_assignment(table, maximize=True)
+    return float(table[rows, columns].sum() / len(clusters))
+
+
+def normalised_mutual_information(clusters: Labels, classes: Labels) -> float:
+    """NMI with the arithmetic mean of the entropies."""
+    return float(normalized_mutual_info_score(classes, clusters))
+
+
+def adjusted_rand_index(clusters: Labels, classes: Labels) -> float:
+    """ARI."""
+    return float(adjusted_rand_score(classes, clusters))
+
+
+def purity(clusters: Labels, classes: Labels) -> float:
+    """The share of images that belong to the most frequent class of their cluster."""
+    return float(confusion(clusters, classes).max(axis=1).sum() / len(clusters))
+
+
+def dominant(clusters: Labels, classes: Labels) -> dict[int, tuple[int, float]]:
+    """For every non-empty cluster its most frequent class and that class's share (appendix C)."""
+    table = confusion(clusters, classes)
+    sizes = table.sum(axis=1)
+    return {
+        int(cluster): (int(table[cluster].argmax()), float(table[cluster].max() / sizes[cluster]))
+        for cluster in np.flatnonzero(sizes)
+    }

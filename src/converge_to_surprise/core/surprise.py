@@ -1,0 +1,149 @@
+"""How unlikely the agreement of two label sequences would be under independence (paper 3.2, appendix A.2).
+
+Every function takes any number of leading dimensions, so a whole population is scored at once: (..., N) labels,
+(..., K) per-cluster values. Counts are exact integers; what is computed from them is double precision.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from scipy.special import logsumexp
+from scipy.stats import binom
+from torch import Tensor
+
+
+class Counts(NamedTuple):
+    """What the surprise score needs to know of two label sequences of length ``total``."""
+
+    first: Tensor
+    """How often each cluster appears in view i. (..., K)"""
+    second: Tensor
+    """How often each cluster appears in view j. (..., K)"""
+    matches: Tensor
+    """t_k: images that both views put into k. (..., K)"""
+    total: int
+
+
+def count(labels_i: Tensor, labels_j: Tensor, clusters: int) -> Counts:
+    """Counts of two label sequences (..., N) over ``clusters`` clusters."""
+    _check_labels(labels_i, labels_j, clusters)
+    matched = torch.where(labels_i == labels_j, labels_i, clusters)
+    return Counts(
+        first=_histogram(labels_i, clusters),
+        second=_histogram(labels_j, clusters),
+        matches=_histogram(matched, clusters + 1)[..., :clusters],
+        total=labels_i.shape[-1],
+    )
+
+
+def joint_counts(labels_i: Tensor, labels_j: Tensor, clusters: int) -> Tensor:
+    """How often each pair of clusters occurs. (..., K, K)"""
+    _check_labels(labels_i, labels_j, clusters)
+    pairs = labels_i.long() * clusters + labels_j.long()
+    return _histogram(pairs, clusters * clusters).unflatten(-1, (clusters, clusters))
+
+
+def _histogram(values: Tensor, bins: int) -> Tensor:
+    """Occurrences of 0..bins-1 along the last dimension. (..., bins)"""
+    rows = values.long().reshape(-1, values.shape[-1])
+    offsets = torch.arange(len(rows), device=rows.device)[:, None] * bins
+    counted = torch.bincount((rows + offsets).flatten(), minlength=len(rows) * bins)
+    return counted.reshape(*values.shape[:-1], bins)
+
+
+def _check_labels(labels_i: Tensor, labels_j: Tensor, clusters: int) -> None:
+    if labels_i.shape != labels_j.shape:
+        raise ValueError(f"the two label sequences differ in shape: {tuple(labels_i.shape)}, {tuple(labels_j.shape)}")
+    if labels_i.shape[-1] == 0:
+        raise ValueError("the label sequences are empty")
+    low = int(min(labels_i.min(), labels_j.min()))
+    high = int(max(labels_i.max(), labels_j.max()))
+    if low < 0 or high >= clusters:
+        raise ValueError(f"labels reach from {low} to {high}; they must lie in 0..{clusters - 1}")
+
+
+def marginal(counts: Counts) -> Tensor:
+    """p_k: the share of all views, i or j, in cluster k. (..., K)"""
+    return (counts.first + counts.second).double() / (2 * counts.total)
+
+
+def over_matching(counts: Counts) -> Tensor:
+    """Clusters whose observed match rate exceeds the null rate p_k²; decided in whole numbers. (..., K)"""
+    views = (counts.first + counts.second).long()
+    return 4 * counts.total * counts.matches.long() > views * views
+
+
+def divergence(observed: Tensor, null: Tensor) -> Tensor:
+    """Binary Kullback-Leibler divergence D(observed || null), with 0 log 0 = 0."""
+    return torch.special.xlogy(observed, observed / null) + torch.special.xlogy(
+        1 - observed, (1 - observed) / (1 - null)
+    )
+
+
+def cluster_surprise(counts: Counts) -> Tensor:
+    """D_k of the over-matching clusters, 0 for the others. (..., K)"""
+    over = over_matching(counts)
+    # Where a cluster does not over-match the value is not used; 1/2 keeps it finite.
+    observed = torch.where(over, counts.matches.double() / counts.total, 0.5)
+    null = torch.where(over, marginal(counts) ** 2, 0.5)
+    return torch.where(over, divergence(observed, null), 0.0)
+
+
+def surprise(counts: Counts) -> Tensor:
+    """S: the sum of D_k over the over-matching clusters. (...)"""
+    return cluster_surprise(counts).sum(-1)
+
+
+def surprising(counts: Counts, tau: float) -> Tensor:
+    """Clusters that over-match and have D_k >= tau. (..., K)"""
+    return over_matching(counts) & (cluster_surprise(counts) >= tau)
+
+
+def contributing(labels_i: Tensor, labels_j: Tensor, surprising_clusters: Tensor) -> Tensor:
+    """Images whose views agree on a surprising cluster (paper eq. 9). (N,) booleans"""
+    return (labels_i == labels_j) & surprising_clusters[labels_i]
+
+
+def agreement(counts: Counts) -> Tensor:
+    """Share of images that both views put into one cluster. (...)"""
+    return counts.matches.sum(-1).double() / counts.total
+
+
+def active(counts: Counts) -> Tensor:
+    """Number of clusters that hold at least one view. (...)"""
+    return ((counts.first + counts.second) > 0).sum(-1)
+
+
+def surprise_in_nats(counts: Counts) -> Tensor:
+    """-log P[t_k or more matches at k] under the null hypothesis, exactly; never below the Chernoff bound N D_k. (..., K)
+
+    The binomial tail is summed in logarithms, so it stays exact where the probability itself would be 0 in floating
+    point. An empty cluster has t_k = 0, hence probability 1 and value 0.
+    """
+    matches = counts.matches.cpu().numpy()
+    null = (marginal(counts) ** 2).cpu().numpy()
+    result = np.zeros(matches.shape)
+    for index in np.ndindex(*matches.shape):
+        if matches[index] > 0:
+            tail = np.arange(matches[index], counts.total + 1)
+            result[index] = -logsumexp(binom.logpmf(tail, counts.total, null[index]))
+    return torch.from_numpy(np.maximum(result, 0.0))
+
+
+def orderliness(joint: Tensor, smoothing: float = 1e-3) -> Tensor:
+    """Ω = (H* + λ) / (Ĥ + λ) from the counts of cluster pairs (..., K, K), with λ = ``smoothing`` (appendix A.2).
+
+    Ĥ is the entropy of the observed pairs, H* = H(p_i) + H(p_j) the largest that shuffling within the views can reach.
+    """
+    observed = _entropy(joint.flatten(-2))
+    shuffled = _entropy(joint.sum(-1)) + _entropy(joint.sum(-2))
+    information = (shuffled - observed).clamp(min=0)  # mutual information: below 0 only by rounding
+    return (observed + information + smoothing) / (observed + smoothing)
+
+
+def _entropy(counts: Tensor) -> Tensor:
+    share = counts.double() / counts.sum(-1, keepdim=True)
+    return -torch.special.xlogy(share, share).sum(-1)

@@ -1,0 +1,85 @@
+"""The chessboard split: two views of an image that share no pixel (paper 3.1, appendix B)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..config import Views
+
+
+def to_float(images: Tensor) -> Tensor:
+    """uint8 images as float32 in [0, 1]."""
+    return images.to(torch.float32).div_(255)
+
+
+def chessboard(height: int, width: int, device: torch.device | None = None) -> Tensor:
+    """The white squares: true where (h + w) mod 2 = 0. (H, W)"""
+    rows = torch.arange(height, device=device)[:, None]
+    columns = torch.arange(width, device=device)[None, :]
+    return (rows + columns) % 2 == 0
+
+
+def split_masks(count: int, height: int, width: int, generator: torch.Generator | None) -> Tensor:
+    """The mask of view i for each image, (B, 1, H, W), as booleans; view j sees the complement.
+
+    With a generator a fair coin per image decides which colour view i gets; without one it always gets white.
+    """
+    white = chessboard(height, width).expand(count, 1, height, width)
+    if generator is None:
+        return white
+    coin = torch.rand(count, 1, 1, 1, generator=generator) < 0.5
+    return white ^ coin
+
+
+def fill_hidden(view: Tensor, mask: Tensor) -> Tensor:
+    """Each hidden pixel becomes the mean of its visible neighbours above, below, left and right.
+
+    All four neighbours of a hidden pixel have the other colour, so they belong to the same view: the two filled views
+    still depend on disjoint sets of pixels.
+    """
+    total = torch.zeros_like(view)
+    visible = torch.zeros_like(mask)
+    for target, source in (
+        ((slice(1, None), slice(None)), (slice(None, -1), slice(None))),
+        ((slice(None, -1), slice(None)), (slice(1, None), slice(None))),
+        ((slice(None), slice(1, None)), (slice(None), slice(None, -1))),
+        ((slice(None), slice(None, -1)), (slice(None), slice(1, None))),
+    ):
+        total[(..., *target)] += view[(..., *source)]
+        visible[(..., *target)] += mask[(..., *source)]
+    return torch.where(mask > 0, view, total / visible.clamp(min=1))
+
+
+def upsample(view: Tensor, image: Tensor, factor: int) -> Tensor:
+    """Enlarge a masked view bilinearly, then rescale it so that its 99th percentile is the image's again.
+
+    Masking and interpolation darken a view; without the match brightness would tell the views' scale apart.
+    """
+    large = F.interpolate(view, scale_factor=float(factor), mode="bilinear", align_corners=False)
+    bright = percentile99(image) / percentile99(large).clamp(min=1e-3)
+    return (large * bright[:, None, None, None]).clamp_(0, 1)
+
+
+def percentile99(images: Tensor) -> Tensor:
+    """The 99th percentile (lower) of the values of each image. (B,)"""
+    values = images.flatten(1)
+    rank = max(1, int(0.99 * values.shape[1]))
+    return values.kthvalue(rank, dim=1).values
+
+
+def make_views(images: Tensor, settings: Views, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+    """Both views of float images (B, C, H, W): split, optionally filled and enlarged.
+
+    With a generator the colours are drawn (training); without one view i is white (evaluation).
+    """
+    count, _, height, width = images.shape
+    mask_i = split_masks(count, height, width, generator).to(images.device, images.dtype)
+    mask_j = 1 - mask_i
+    view_i, view_j = images * mask_i, images * mask_j
+    if settings.fill:
+        view_i, view_j = fill_hidden(view_i, mask_i), fill_hidden(view_j, mask_j)
+    if settings.upsample > 1:
+        view_i, view_j = upsample(view_i, images, settings.upsample), upsample(view_j, images, settings.upsample)
+    return view_i, view_j

@@ -1,0 +1,1 @@
+"""What comes from disk: named data sets and arrays of images."""

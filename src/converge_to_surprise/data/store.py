@@ -1,0 +1,91 @@
+"""One uint8 array of images, in memory or memory-mapped, with class labels if there are any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ImageStore:
+    """Images (N, C, H, W) as uint8; ``labels`` (N,) are for evaluation only."""
+
+    images: Tensor
+    labels: npt.NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+
+def to_store(pixels: Array, labels: Array | None, name: str) -> ImageStore:
+    """Check an array of images and bring it to uint8 (N, C, H, W). ``name`` is what messages call it."""
+    images = _to_bytes(_to_nchw(np.asarray(pixels), name), name)
+    if len(images) == 0:
+        raise ValueError(f"{name} holds no images")
+    checked = None if labels is None else _check_labels(np.asarray(labels), len(images), name)
+    return ImageStore(torch.from_numpy(np.ascontiguousarray(images)), checked)
+
+
+def check_clusterable(store: ImageStore, name: str) -> None:
+    """Refuse what no clustering can be learned from."""
+    if len(store) < 2:
+        raise ValueError(f"{name} holds {len(store)} image; clustering needs at least 2, and useful clusters many more")
+    height, width = store.images.shape[2:]
+    if height * width < 2:
+        raise ValueError(f"{name} holds images of {height}x{width} pixels; two views need at least 2 pixels")
+    flat = store.images.flatten(1)
+    if bool((flat == flat[:1]).all()):
+        constant = bool((flat[0] == flat[0, 0]).all())
+        what = f"constant (every pixel is {int(flat[0, 0])})" if constant else "the same"
+        raise ValueError(f"all {len(store)} images of {name} are {what}: there is nothing to tell apart")
+    if bool((flat == flat[:, :1]).all()):
+        raise ValueError(f"every image of {name} is constant (a single grey value): there is nothing to see in them")
+
+
+def _to_nchw(pixels: Array, name: str) -> Array:
+    if pixels.ndim == 3:
+        return pixels[:, None]
+    if pixels.ndim == 4 and pixels.shape[3] in (1, 3):
+        return pixels.transpose(0, 3, 1, 2)
+    if pixels.ndim == 4 and pixels.shape[1] in (1, 3):
+        return pixels
+    raise ValueError(
+        f"{name} has shape {pixels.shape}; images are (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels"
+    )
+
+
+def _to_bytes(pixels: Array, name: str) -> npt.NDArray[np.uint8]:
+    """Pixels as 0..255: bytes as they are, booleans as black and white, floats from [0, 1] or [0, 255]."""
+    if pixels.dtype == np.uint8 or pixels.size == 0:
+        return pixels.astype(np.uint8, copy=False)
+    if pixels.dtype == np.bool_:
+        return pixels.astype(np.uint8) * np.uint8(255)
+    if not (np.issubdtype(pixels.dtype, np.floating) or np.issubdtype(pixels.dtype, np.integer)):
+        raise ValueError(f"{name} has dtype {pixels.dtype}; pixels are uint8, bool, integers 0..255 or floats")
+    low, high = pixels.min(), pixels.max()
+    if not (np.isfinite(low) and np.isfinite(high)):
+        where = np.argwhere(~np.isfinite(pixels))[0]
+        raise ValueError(f"{name} has a pixel that is {pixels[tuple(where)]} in image {where[0]}; pixels must be finite")
+    if low < 0 or high > 255:
+        raise ValueError(f"{name} has pixels from {low} to {high}; they must lie in 0..255, or in 0..1 for floats")
+    scale = 255 if np.issubdtype(pixels.dtype, np.floating) and high <= 1 else 1
+    return np.round(pixels * scale).astype(np.uint8)
+
+
+def _check_labels(labels: Array, images: int, name: str) -> npt.NDArray[np.int64]:
+    if labels.shape != (images,):
+        raise ValueError(f"{name} has {images} images but labels of shape {labels.shape}")
+    if np.issubdtype(labels.dtype, np.integer):
+        numbers = labels.astype(np.int64)
+        if numbers.min() >= 0 and numbers.max() < 100_000:
+            return numbers
+    # Any other labels (words, negative or huge numbers) are numbered in sorted order.
+    _, codes = np.unique(labels, return_inverse=True)
+    return codes.astype(np.int64)

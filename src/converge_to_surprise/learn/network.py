@@ -1,0 +1,144 @@
+"""ResNet-9 (paper 4.1) as a chain of units, and its flat parameter vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from . import randomness
+
+Skip = Literal["", "open", "close"]
+
+
+class Unit(nn.Module):
+    """Convolution, batch normalisation, ReLU and perhaps 2x2 max pooling.
+
+    ``skip`` marks the residual blocks: the unit that is "open" keeps its input, the one that is "close" adds it to its
+    output.
+    """
+
+    def __init__(self, inputs: int, outputs: int, pool: bool = False, skip: Skip = "") -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(outputs)
+        self.pool = pool
+        self.skip = skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.norm(self.conv(x)), inplace=True)
+        return pool(x) if self.pool else x
+
+
+def pool(x: Tensor) -> Tensor:
+    """2x2 max pooling; an axis that has shrunk to one pixel is left alone, so that any image size works."""
+    return F.max_pool2d(x, (min(2, x.shape[2]), min(2, x.shape[3])))
+
+
+class ResNet9(nn.Module):
+    """Two stems, two residual blocks, global average pooling, a linear layer with ``heads`` x ``clusters`` outputs."""
+
+    def __init__(self, channels: int, clusters: int, width: int = 8, heads: int = 1) -> None:
+        super().__init__()
+        w = width
+        self.clusters = clusters
+        self.heads = heads
+        self.units = nn.ModuleList(
+            [
+                Unit(channels, w),
+                Unit(w, 2 * w, pool=True),
+                Unit(2 * w, 2 * w, skip="open"),
+                Unit(2 * w, 2 * w, skip="close"),
+                Unit(2 * w, 4 * w, pool=True),
+                Unit(4 * w, 8 * w, pool=True),
+                Unit(8 * w, 8 * w, skip="open"),
+                Unit(8 * w, 8 * w, skip="close"),
+            ]
+        )
+        self.head = nn.Linear(8 * w, heads * clusters)
+        # Which cluster each output stands for: itself, until clusters are merged.
+        self.register_buffer("groups", torch.arange(clusters).repeat(heads, 1))
+        self.groups: Tensor
+        self.to(memory_format=torch.channels_last)
+
+    def features(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, 8 width)"""
+        kept = x
+        for unit in self.units:
+            assert isinstance(unit, Unit)
+            if unit.skip == "open":
+                kept = x
+            x = unit(x)
+            if unit.skip == "close":
+                x = x + kept
+        return x.mean((2, 3))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Plain outputs, (B, clusters), or (B, heads, clusters) with several heads."""
+        out: Tensor = self.head(self.features(x))
+        return out if self.heads == 1 else out.unflatten(1, (self.heads, self.clusters))
+
+    def label(self, logits: Tensor) -> Tensor:
+        """The cluster of each row of logits, (B,) or (B, heads): its largest output, or the one that was merged into."""
+        winner = logits.argmax(-1)
+        if self.heads == 1:
+            return self.groups[0][winner]
+        return self.groups.gather(1, winner.t()).t()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits of each head with length 1, as in the paper; their argmax is the cluster."""
+        return F.normalize(self.logits(x), dim=-1)
+
+
+def channels_last(views: Tensor) -> Tensor:
+    """The memory order in which small convolutions are fastest."""
+    return views.contiguous(memory_format=torch.channels_last)
+
+
+def flatten(network: nn.Module) -> Tensor:
+    """θ: all parameters as one vector. (D,)"""
+    return torch.cat([p.detach().reshape(-1) for p in network.parameters()])
+
+
+def unflatten(theta: Tensor, network: nn.Module) -> dict[str, Tensor]:
+    """θ as named tensors of the network's shapes (views of θ)."""
+    named = dict(network.named_parameters())
+    sizes = [p.numel() for p in named.values()]
+    if theta.shape != (sum(sizes),):
+        raise ValueError(f"the vector has shape {tuple(theta.shape)}; this network has {sum(sizes)} parameters")
+    pieces = theta.split(sizes)
+    return {name: piece.view(p.shape) for (name, p), piece in zip(named.items(), pieces, strict=True)}
+
+
+@torch.no_grad()
+def load_flat(theta: Tensor, network: nn.Module) -> None:
+    """Set the network's parameters from θ."""
+    for name, value in unflatten(theta, network).items():
+        network.get_parameter(name).copy_(value)
+
+
+def fresh_network(
+    channels: int, clusters: int, width: int, heads: int, seed: int, attempt: int = 0
+) -> ResNet9:
+    """A network with torch's standard random start, drawn from (seed, attempt) and nothing else."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(randomness.torch_seed(seed, "start", attempt))
+        return ResNet9(channels, clusters, width, heads)
+
+
+def lively_network(
+    draw_network: Callable[[int], ResNet9], outputs_alive: Callable[[ResNet9], int], wanted: int, attempts: int = 100
+) -> ResNet9:
+    """The first random start in which at least ``wanted`` outputs win some view; the liveliest if none does."""
+    best, most = draw_network(0), -1
+    for attempt in range(attempts):
+        network = draw_network(attempt)
+        alive = outputs_alive(network)
+        if alive >= wanted:
+            return network
+        if alive > most:
+            best, most = network, alive
+    return best

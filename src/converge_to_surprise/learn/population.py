@@ -1,0 +1,198 @@
+"""The labels that a parameter vector gives to a batch, fast, with exact batch statistics.
+
+A member is scored in training mode: each batch-normalisation layer uses the statistics of the whole batch of that
+member and that view. Sending N views through the network at once would throw every activation out of the processor's
+cache; sending chunks through the network would change the statistics. So the network is walked layer by layer and each
+layer chunk by chunk: while a chunk is in cache it is normalised, convolved and measured, and the statistics are complete
+when the layer is.
+
+Pooling comes before normalisation: a maximum commutes with an increasing map, and a channel whose BatchNorm weight is
+negative is made increasing by turning the signs of its filter and its weight, which leaves the output as it was. So only
+a quarter of a pooled layer is stored, normalised and rectified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from . import evolution
+from .network import ResNet9, Unit, channels_last, pool, unflatten
+
+
+class Statistics(NamedTuple):
+    """Mean and variance of one layer's convolution over a whole batch, (C,) each, and the number of values."""
+
+    mean: Tensor
+    variance: Tensor
+    values: int
+
+
+class _Normalisation(NamedTuple):
+    """How the stored activations of a layer become the next layer's input."""
+
+    mean: Tensor
+    variance: Tensor
+    weight: Tensor
+    bias: Tensor
+    epsilon: float
+
+
+def batch_logits(
+    network: ResNet9, parameters: Mapping[str, Tensor], views: Tensor, chunk: int
+) -> tuple[Tensor, list[Statistics]]:
+    """Logits (N, heads * clusters) of a batch (N, C, H, W) in training mode and the statistics of every layer.
+
+    Equal to the network's own forward pass over the whole batch at once, whatever the chunk.
+    """
+    current, normalisation = channels_last(views), None
+    kept: Tensor | None = None
+    add: Tensor | None = None
+    statistics = []
+    for index, unit in enumerate(network.units):
+        assert isinstance(unit, Unit)
+        if unit.skip == "open":
+            kept = torch.empty_like(current)
+        filters, weight = _increasing(parameters[f"units.{index}.conv.weight"], parameters[f"units.{index}.norm.weight"])
+        gathered = _Gather()
+        stored: Tensor | None = None
+        for part in _slices(len(views), chunk):
+            x = _activate(current[part], normalisation, None if add is None else add[part])
+            if unit.skip == "open" and kept is not None:
+                kept[part] = x
+            x = F.conv2d(x, filters, padding=1)
+            gathered.add(x)
+            x = pool(x) if unit.pool else x
+            if stored is None:
+                stored = torch.empty(len(views), *x.shape[1:], device=x.device, memory_format=torch.channels_last)
+            stored[part] = x
+        assert stored is not None
+        # The statistics of a flipped channel are those of the original but for the sign of the mean.
+        whole = gathered.whole()
+        sign = torch.where(parameters[f"units.{index}.norm.weight"] < 0, -1.0, 1.0)
+        statistics.append(whole._replace(mean=whole.mean * sign))
+        current, add = stored, kept if unit.skip == "close" else None
+        bias = parameters[f"units.{index}.norm.bias"]
+        normalisation = _Normalisation(whole.mean, whole.variance, weight, bias, unit.norm.eps)
+    features = torch.cat(
+        [
+            _activate(current[part], normalisation, None if add is None else add[part]).mean((2, 3))
+            for part in _slices(len(views), chunk)
+        ]
+    )
+    return F.linear(features, parameters["head.weight"], parameters["head.bias"]), statistics
+
+
+def _slices(total: int, chunk: int) -> Iterator[slice]:
+    return (slice(start, min(start + chunk, total)) for start in range(0, total, chunk))
+
+
+def _increasing(filters: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Filters and BatchNorm weight with the signs turned where the weight is negative."""
+    sign = torch.where(weight < 0, -1.0, 1.0)
+    return channels_last(filters * sign[:, None, None, None]), weight.abs()
+
+
+def _activate(x: Tensor, normalisation: _Normalisation | None, add: Tensor | None) -> Tensor:
+    if normalisation is None:
+        return x
+    mean, variance, weight, bias, epsilon = normalisation
+    x = F.batch_norm(x, mean, variance, weight, bias, training=False, eps=epsilon).relu_()
+    return x if add is None else x.add_(add)
+
+
+class _Gather:
+    """Collects the statistics of chunks and joins them (Chan et al. 1979) in double precision."""
+
+    def __init__(self) -> None:
+        self.means: list[Tensor] = []
+        self.variances: list[Tensor] = []
+        self.values: list[int] = []
+
+    def add(self, x: Tensor) -> None:
+        mean, variance = torch.batch_norm_update_stats(x, None, None, 0.0)
+        self.means.append(mean)
+        self.variances.append(variance)
+        self.values.append(x.numel() // x.shape[1])
+
+    def whole(self) -> Statistics:
+        means, variances = torch.stack(self.means).double(), torch.stack(self.variances).double()
+        total = sum(self.values)
+        share = torch.tensor(self.values, dtype=torch.double, device=means.device)[:, None] / total
+        mean = (share * means).sum(0)
+        variance = (share * (variances + (means - mean) ** 2)).sum(0)
+        return Statistics(mean.float(), variance.float(), total)
+
+
+class Views(NamedTuple):
+    """The augmented views of one batch, shared by all members. (N, C, H, W) each"""
+
+    first: Tensor
+    second: Tensor
+
+
+def member_labels(network: ResNet9, theta: Tensor, views: Views, chunk: int) -> tuple[Tensor, Tensor] | None:
+    """Labels (N,) of both views under θ, or None if the network's outputs are not finite."""
+    with torch.inference_mode():
+        parameters = unflatten(theta, network)
+        labels = []
+        for view in views:
+            logits, _ = batch_logits(network, parameters, view, chunk)
+            if not bool(logits.isfinite().all()):
+                return None
+            labels.append(network.label(logits))
+        return labels[0], labels[1]
+
+
+def scores(
+    network: ResNet9,
+    theta: Tensor,
+    generation: evolution.Generation,
+    views: Views,
+    score: evolution.Score,
+    workers: Executor,
+) -> Tensor:
+    """The score of every member of a generation, (m,); NaN where the network's outputs are not finite."""
+
+    def labels_of(member: int) -> tuple[Tensor, Tensor] | None:
+        (parameters,) = evolution.ask(theta, generation, range(member, member + 1))
+        return member_labels(network, parameters, views, generation.settings.chunk)
+
+    # The score itself is called here, member by member in order: it may be the user's and need not be thread-safe.
+    members = range(generation.settings.population)
+    values = [
+        float("nan") if labels is None else float(score(*labels)) for labels in workers.map(labels_of, members)
+    ]
+    return torch.tensor(values, dtype=torch.double)
+
+
+@torch.no_grad()
+def refresh(network: ResNet9, views: Views, chunk: int, workers: Executor) -> tuple[Tensor, Tensor]:
+    """Label a batch with the network itself in training mode and move its running statistics once per view."""
+    parameters = {name: value.detach() for name, value in network.named_parameters()}
+
+    def forward(view: Tensor) -> tuple[Tensor, list[Statistics]]:
+        with torch.inference_mode():
+            return batch_logits(network, parameters, view, chunk)
+
+    (logits_i, statistics_i), (logits_j, statistics_j) = workers.map(forward, views)
+    for statistics in (statistics_i, statistics_j):
+        for unit, seen in zip(network.units, statistics, strict=True):
+            assert isinstance(unit, Unit)
+            _move_running_statistics(unit.norm, seen)
+    return network.label(logits_i), network.label(logits_j)
+
+
+def _move_running_statistics(norm: torch.nn.BatchNorm2d, seen: Statistics) -> None:
+    """What BatchNorm does in a training-mode forward pass; the running variance is the unbiased one."""
+    assert norm.running_mean is not None and norm.running_var is not None and norm.momentum is not None
+    assert norm.num_batches_tracked is not None
+    unbiased = seen.variance * (seen.values / max(1, seen.values - 1))
+    norm.running_mean.lerp_(seen.mean, norm.momentum)
+    norm.running_var.lerp_(unbiased, norm.momentum)
+    norm.num_batches_tracked += 1

@@ -1,0 +1,63 @@
+"""Random streams named by (seed, purpose, position).
+
+Nothing that is drawn depends on what was drawn before it, so a run can be broken off anywhere and continued from its
+position alone, and members of a population can be evaluated in any order or place.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def _sequence(seed: int, purpose: str, position: tuple[int, ...]) -> np.random.SeedSequence:
+    return np.random.SeedSequence([seed, zlib.crc32(purpose.encode()), *position])
+
+
+def torch_seed(seed: int, purpose: str, *position: int) -> int:
+    """A seed for torch that is as good as independent for every (seed, purpose, position)."""
+    return int(_sequence(seed, purpose, position).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def torch_generator(seed: int, purpose: str, *position: int) -> torch.Generator:
+    """A torch generator on the CPU, so that every device sees the same draws."""
+    return torch.Generator().manual_seed(torch_seed(seed, purpose, *position))
+
+
+def numpy_generator(seed: int, purpose: str, *position: int) -> np.random.Generator:
+    """A counter-based numpy generator."""
+    return np.random.Generator(np.random.Philox(_sequence(seed, purpose, position)))
+
+
+def global_state() -> dict[str, object]:
+    """The state of the process-wide generators as plain data.
+
+    Nothing here draws from them, but a score or a module of the user's may.
+    """
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    version, words, gauss = random.getstate()
+    return {
+        "torch": torch.get_rng_state().numpy().tobytes().hex(),
+        "cuda": [state.numpy().tobytes().hex() for state in torch.cuda.get_rng_state_all()],
+        "numpy": [kind, np.asarray(keys).tolist(), position, has_gauss, cached],
+        "python": [version, list(words), gauss],
+    }
+
+
+def restore_global_state(state: dict[str, Any]) -> None:
+    """The inverse of ``global_state``."""
+
+    def unhex(text: str) -> torch.Tensor:
+        return torch.frombuffer(bytearray.fromhex(text), dtype=torch.uint8)
+
+    torch.set_rng_state(unhex(state["torch"]))
+    if len(state["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all([unhex(text) for text in state["cuda"]])
+    kind, keys, position, has_gauss, cached = state["numpy"]
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))

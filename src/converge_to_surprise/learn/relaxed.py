@@ -1,0 +1,118 @@
+"""One gradient step on the relaxed surprise.
+
+The argmax in the counts becomes a softmax with temperature T over the l2-normalised logits P:
+
+    p_k = mean of P_k over both views,   t_k = mean of P_k(view i) P_k(view j),   S = Σ_{t_k > p_k²} D(t_k ‖ p_k²)
+
+which has a gradient: one backward pass replaces a population. T sets the resolution: the lower, the finer the clusters.
+An entropy bonus β H(p) that vanishes during the search makes sure that more clusters appear than will remain; merging
+then joins those that belong together.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..config import Config, Relaxed
+from ..core.augment import augment
+from ..core.surprise import divergence
+from ..core.views import make_views, to_float
+from . import randomness
+from .network import ResNet9, channels_last
+
+WARM_UP = 30
+"""Steps over which the learning rate rises."""
+FLOOR = 1e-5
+"""The learning rate at the end of the cosine."""
+
+
+def relaxed_surprise(soft_i: Tensor, soft_j: Tensor) -> tuple[Tensor, Tensor]:
+    """S of soft assignments (B, heads, K) for each head, (heads,), and the mean assignment p, (heads, K)."""
+    share = (soft_i.mean(0) + soft_j.mean(0)) / 2
+    null = share * share
+    matches = (soft_i * soft_j).mean(0)
+    over = matches > null
+    # The unused branch must not poison the gradient with 0/0.
+    observed = torch.where(over, matches, 0.5).clamp(max=1 - 1e-6)
+    expected = torch.where(over, null, 0.5).clamp(1e-12, 1 - 1e-6)
+    return torch.where(over, divergence(observed, expected), 0.0).sum(-1), share
+
+
+def entropy(share: Tensor) -> Tensor:
+    """H(p) of each head. (heads,)"""
+    return -torch.special.xlogy(share, share).sum(-1)
+
+
+def learning_rate(settings: Relaxed, step_in_stage: int, progress: float) -> float:
+    """A short linear rise, then a cosine to almost nothing."""
+    rise = min(1.0, (step_in_stage + 1) / WARM_UP)
+    return settings.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * progress)) + FLOOR
+
+
+def diversity(settings: Relaxed, progress: float) -> float:
+    """β, falling linearly to zero."""
+    return settings.diversity * max(0.0, 1 - progress / settings.diversity_until)
+
+
+def optimizer(network: ResNet9, config: Config) -> torch.optim.Adam:
+    return torch.optim.Adam(network.parameters(), lr=config.relaxed.learning_rate)
+
+
+def relaxed_step(
+    network: ResNet9,
+    ascent: torch.optim.Optimizer,
+    images: Tensor,
+    config: Config,
+    number: int,
+    step_in_stage: int,
+    progress: float,
+) -> tuple[Tensor, Tensor]:
+    """One step on uint8 images (B, C, H, W); returns the hard labels (B, heads) of both views."""
+    settings = config.relaxed
+    generator = randomness.torch_generator(config.seed, "views", number)
+    network.train()
+    pixels = to_float(images.to(next(network.parameters()).device))
+    views = [augment(view, config.augmentation, generator) for view in make_views(pixels, config.views, generator)]
+    outputs = network(channels_last(torch.cat(views)))
+    outputs = outputs.reshape(len(outputs), network.heads, network.clusters)
+    soft = torch.softmax(outputs / settings.temperature, -1)
+    score, share = relaxed_surprise(*soft.tensor_split(2))
+    gain = (score + diversity(settings, progress) * entropy(share)).sum()
+    for group in ascent.param_groups:
+        group["lr"] = learning_rate(settings, step_in_stage, progress)
+    ascent.zero_grad(set_to_none=True)
+    (-gain).backward()  # type: ignore[no-untyped-call]
+    ascent.step()
+    labels_i, labels_j = outputs.detach().argmax(-1).tensor_split(2)
+    return labels_i, labels_j
+
+
+@torch.no_grad()
+def calibrate(network: ResNet9, images: Tensor, config: Config, rounds: int = 8) -> None:
+    """Start the heads as random directions of the whitened features, so that many outputs win somewhere.
+
+    torch's standard start leaves 3 of 64 outputs alive, and a search that starts with 3 clusters stays there. Also sets the
+    running statistics of the trunk, by passing ``rounds`` augmented batches through it.
+    """
+    generator = randomness.torch_generator(config.seed, "calibration")
+    batch = min(500, len(images))
+    device = next(network.parameters()).device
+    network.train()
+    gathered = []
+    for _ in range(rounds):
+        positions = torch.randperm(len(images), generator=generator)[:batch]
+        view, _ = make_views(to_float(images[positions].to(device)), config.views, generator)
+        gathered.append(network.features(channels_last(augment(view, config.augmentation, generator))).cpu())
+    features = torch.cat(gathered).double()
+    mean = features.mean(0)
+    values, vectors = torch.linalg.eigh((features - mean).t() @ (features - mean) / len(features))
+    whiten = vectors @ torch.diag((values.clamp(min=0) + 1e-3 * values.max().clamp(min=1e-12)).rsqrt()) @ vectors.t()
+    rows = torch.randn(network.head.weight.shape, generator=generator, dtype=torch.double)
+    rows = torch.nn.functional.normalize(rows, dim=1) @ whiten
+    # Only the direction of the logits counts; this size keeps Adam's first steps proportionate.
+    rows *= 0.3 / (math.sqrt(rows.shape[1]) * rows.std())
+    network.head.weight.copy_(rows)
+    network.head.bias.copy_(-(rows @ mean))

@@ -1,0 +1,95 @@
+"""The schedule as data: stages unrolled into numbered steps.
+
+The number of a step is a run's whole position: to resume is to skip the steps already done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..config import Config, Stage
+from . import randomness
+
+StepKind = Literal["evolution", "relaxed", "merge", "consolidate"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One piece of work: an update on one batch, a merge, or one pass of consolidation."""
+
+    number: int
+    stage: str
+    kind: StepKind
+    epoch: int
+    """Epochs of search begun before this one, over all stages."""
+    batch: int
+    batches: int
+    first: bool
+    """Whether a round of consecutive steps of this kind begins here (a fresh optimizer is due)."""
+    in_stage: int
+    """Steps of the stage before this one."""
+    progress: float
+    """How much of the stage lies behind this step, from 0 to 1."""
+
+
+def batches_per_epoch(images: int, batch: int) -> int:
+    """Near-equal batches of at most ``batch`` images.
+
+    >>> batches_per_epoch(60_000, 3000), batches_per_epoch(7291, 3650), batches_per_epoch(7301, 3650)
+    (20, 2, 3)
+    """
+    return -(-images // batch)
+
+
+def batch_sizes(config: Config) -> Mapping[str, int]:
+    """Images per step of each search."""
+    return {"evolution": config.evolution.batch, "relaxed": config.relaxed.batch}
+
+
+def steps(config: Config, images: int) -> Iterator[Step]:
+    """Every step of a run, in order."""
+    number = epoch = 0
+    for stage in config.schedule:
+        unrolled = _stage_steps(stage, config, images, epoch)
+        for in_stage, (kind, batch, batches, first, progress, epochs) in enumerate(unrolled):
+            yield Step(number, stage.name, kind, epoch + epochs, batch, batches, first, in_stage, progress)
+            number += 1
+        if stage.kind in batch_sizes(config):
+            epoch += stage.epochs
+
+
+def _stage_steps(
+    stage: Stage, config: Config, images: int, epochs_before: int
+) -> Iterator[tuple[StepKind, int, int, bool, float, int]]:
+    if stage.kind == "merge":
+        yield "merge", 0, 1, True, 0.0, 0
+        return
+    if stage.kind == "consolidate":
+        for index in range(stage.epochs):
+            yield "consolidate", index, stage.epochs, index == 0, index / stage.epochs, 0
+        return
+    batches = batches_per_epoch(images, batch_sizes(config)[stage.kind])
+    for epoch in range(stage.epochs):
+        for batch in range(batches):
+            done = (epoch + batch / batches) / stage.epochs
+            yield stage.kind, batch, batches, epoch == batch == 0, done, epoch
+        # Algorithm 1 counts epochs from 1 over the whole run.
+        if stage.every and (epochs_before + epoch + 1) % stage.every == 0:
+            for index in range(stage.passes):
+                yield "consolidate", index, stage.passes, index == 0, (epoch + 1) / stage.epochs, epoch
+
+
+def count_steps(config: Config, images: int) -> int:
+    """Number of steps of a run."""
+    return sum(1 for _ in steps(config, images))
+
+
+def batch_positions(step: Step, images: int, seed: int) -> Tensor:
+    """The images of one search step: the epoch's random order cut into near-equal batches."""
+    order = torch.randperm(images, generator=randomness.torch_generator(seed, "order", step.epoch))
+    return order.tensor_split(step.batches)[step.batch]

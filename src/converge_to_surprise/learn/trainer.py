@@ -1,0 +1,228 @@
+"""The loop: one record per step. It knows nothing of files or screens.
+
+    trainer = Trainer(images, config)
+    for record in trainer.run():
+        ...
+
+Between two records ``trainer.snapshot()`` is everything needed to continue from there, bit for bit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..config import Config
+from ..core.augment import augment
+from ..core.views import make_views, to_float
+from . import consolidate, evolution, merge, population, randomness, relaxed, schedule
+from .network import ResNet9, flatten, fresh_network, lively_network, load_flat
+from .record import Measures, Record, measure
+
+
+class Snapshot(NamedTuple):
+    """A trainer between two steps: tensors by name, and plain data."""
+
+    tensors: dict[str, Tensor]
+    data: dict[str, Any]
+
+
+def available_threads() -> int:
+    """Processor threads that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Trainer:
+    """Carries a network through a schedule."""
+
+    def __init__(self, images: Tensor, config: Config, score: evolution.Score | None = None) -> None:
+        """``images``: uint8 (N, C, H, W). ``score``: what evolution maximises, in place of ``config.evolution.score``."""
+        check_fit(images, config)
+        self.images = images
+        self.config = config
+        self.score = score or evolution.named_score(config.evolution.score, config.network.clusters)
+        self.device = torch.device(config.device)
+        self.threads = config.threads or available_threads()
+        self.total = schedule.count_steps(config, len(images))
+        self.step = 0
+        self.views = 0
+        self.seconds = 0.0
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.merged: merge.Choice | None = None
+        self.network = self._start()
+
+    def run(self) -> Iterator[Record]:
+        """Work through the remaining steps of the schedule."""
+        remaining = itertools.islice(schedule.steps(self.config, len(self.images)), self.step, None)
+        with _workers(self.threads) as workers:
+            for step in remaining:
+                began = time.perf_counter()
+                measures = self._do(step, workers)
+                self.seconds += time.perf_counter() - began
+                self.step = step.number + 1
+                yield Record(
+                    step=step.number, epoch=step.epoch, stage=step.stage, kind=step.kind, **measures._asdict(),
+                    views=self.views, seconds=round(self.seconds, 3),
+                )  # fmt: skip
+
+    def _do(self, step: schedule.Step, workers: Executor) -> Measures:
+        if step.kind == "evolution":
+            return self._evolve(step, workers)
+        if step.kind == "relaxed":
+            return self._relax(step)
+        if step.kind == "merge":
+            return self._merge(step)
+        return self._consolidate(step)
+
+    def _evolve(self, step: schedule.Step, workers: Executor) -> Measures:
+        settings = self.config.evolution
+        positions = schedule.batch_positions(step, len(self.images), self.config.seed)
+        views = self._training_views(positions, step.number)
+        fraction = evolution.fraction_perturbed(step.epoch, settings)
+        generation = evolution.Generation(self.config.seed, step.number, fraction, settings)
+        theta = flatten(self.network)
+        scores = population.scores(self.network, theta, generation, views, self.score, workers)
+        load_flat(evolution.tell(theta, scores, generation), self.network)
+        labels_i, labels_j = population.refresh(self.network, views, settings.chunk, workers)
+        self.views += 2 * len(positions) * (settings.population + 1)
+        return self._measure(labels_i, labels_j)
+
+    def _relax(self, step: schedule.Step) -> Measures:
+        if step.first:
+            self.optimizer = relaxed.optimizer(self.network, self.config)
+        assert self.optimizer is not None
+        positions = schedule.batch_positions(step, len(self.images), self.config.seed)
+        labels_i, labels_j = relaxed.relaxed_step(
+            self.network, self.optimizer, self.images[positions], self.config, step.number, step.in_stage, step.progress
+        )
+        self.views += 2 * len(positions)
+        return self._measure(labels_i[:, 0], labels_j[:, 0])
+
+    def _merge(self, step: schedule.Step) -> Measures:
+        joint = merge.co_assignments(self.network, self.images, self.config, step.number)
+        self.merged = merge.choose(joint, self.config)
+        self.network = merge.keep_head(self.network, self.merged)
+        labels_i, labels_j = consolidate.label_views(self.network, self.images, self.config.views)
+        return self._measure(labels_i, labels_j)
+
+    def _consolidate(self, step: schedule.Step) -> Measures:
+        if step.first:
+            self.optimizer = consolidate.optimizer(self.network, self.config)
+        assert self.optimizer is not None
+        labels_i, labels_j, views = consolidate.consolidation_pass(
+            self.network, self.optimizer, self.images, self.config, step.number
+        )
+        self.views += views
+        return self._measure(labels_i, labels_j)
+
+    def _measure(self, labels_i: Tensor, labels_j: Tensor) -> Measures:
+        return measure(labels_i.cpu(), labels_j.cpu(), self.config.network.clusters, self.config.consolidation.tau)
+
+    def _training_views(self, positions: Tensor, step: int) -> population.Views:
+        """Fresh views of these images, each augmented on its own."""
+        generator = randomness.torch_generator(self.config.seed, "views", step)
+        pixels = to_float(self.images[positions].to(self.device))
+        views = make_views(pixels, self.config.views, generator)
+        return population.Views(*(augment(view, self.config.augmentation, generator) for view in views))
+
+    def _start(self) -> ResNet9:
+        """The random start: calibrated heads for the relaxed search, the paper's lively draw for evolution."""
+        settings = self.config.network
+        channels = self.images.shape[1]
+        if self.config.schedule[0].kind == "relaxed":
+            heads = self.config.relaxed.heads
+            network = fresh_network(channels, settings.clusters, settings.width, heads, self.config.seed)
+            network = network.to(self.device)
+            relaxed.calibrate(network, self.images, self.config)
+            return network
+        views = self._training_views(torch.arange(min(500, len(self.images))), 0)
+
+        def draw(attempt: int) -> ResNet9:
+            network = fresh_network(channels, settings.clusters, settings.width, 1, self.config.seed, attempt)
+            return network.to(self.device)
+
+        def alive(network: ResNet9) -> int:
+            labels = population.member_labels(network, flatten(network), views, self.config.evolution.chunk)
+            return 0 if labels is None else len(torch.cat(labels).unique())
+
+        return lively_network(draw, alive, min(settings.alive, settings.clusters))
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the state after the last finished step."""
+        tensors = {f"network.{name}": value.clone() for name, value in self.network.state_dict().items()}
+        optimizer = self.optimizer.state_dict() if self.optimizer else None
+        if optimizer:
+            for index, slots in optimizer["state"].items():
+                tensors |= {f"optimizer.{index}.{slot}": value.clone() for slot, value in slots.items()}
+        data = {
+            "step": self.step,
+            "views": self.views,
+            "seconds": self.seconds,
+            "heads": self.network.heads,
+            "optimizer": optimizer and optimizer["param_groups"],
+            "merged": self.merged and self.merged._asdict(),
+            "random": randomness.global_state(),
+        }
+        return Snapshot(tensors, data)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot of a trainer with the same images and configuration."""
+        tensors, data = snapshot
+        settings = self.config.network
+        self.network = ResNet9(self.images.shape[1], settings.clusters, settings.width, data["heads"]).to(self.device)
+        self.network.load_state_dict(
+            {name.removeprefix("network."): v for name, v in tensors.items() if name.startswith("network.")}
+        )
+        self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
+        self.merged = None
+        if data["merged"]:
+            tree = [merge.Join(*join) for join in data["merged"]["tree"]]
+            self.merged = merge.Choice(**(data["merged"] | {"tree": tree}))
+        self.optimizer = None
+        if data["optimizer"]:
+            self.optimizer = torch.optim.Adam(self.network.parameters())
+            state: dict[int, dict[str, Tensor]] = {}
+            for name, value in tensors.items():
+                if name.startswith("optimizer."):
+                    _, index, slot = name.split(".")
+                    state.setdefault(int(index), {})[slot] = value
+            self.optimizer.load_state_dict({"state": state, "param_groups": data["optimizer"]})
+        randomness.restore_global_state(data["random"])
+
+
+@contextmanager
+def _workers(threads: int) -> Iterator[Executor]:
+    """A pool whose workers compute with one thread each, while this thread may use all of them."""
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        try:
+            torch.set_num_threads(threads)
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(before)
+
+
+def check_fit(images: Tensor, config: Config) -> None:
+    """Refuse images and settings that do not fit each other."""
+    if images.dtype != torch.uint8 or images.ndim != 4:
+        raise ValueError(f"images are {images.dtype} of shape {tuple(images.shape)}; uint8 (N, C, H, W) is wanted")
+    kinds = {stage.kind for stage in config.schedule}
+    for kind, batch in schedule.batch_sizes(config).items():
+        if kind in kinds and batch > len(images):
+            raise ValueError(
+                f"{kind}.batch is {batch} but there are only {len(images)} images; give --{kind}.batch {len(images)} or less"
+            )
+    side = min(images.shape[2:]) * config.views.upsample
+    if config.augmentation.crop >= side:
+        raise ValueError(
+            f"augmentation.crop is {config.augmentation.crop} but the views are only {side} pixels wide or high"
+        )

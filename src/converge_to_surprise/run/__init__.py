@@ -1,0 +1,1 @@
+"""A run on disk: its folder, lock, history, checkpoints and results."""

@@ -1,0 +1,77 @@
+"""Checkpoints: tensors as safetensors, everything else as JSON, written atomically, the last two kept.
+
+``step-N.safetensors`` is written first; ``step-N.json``, which carries its SHA-256, makes the pair valid. So a checkpoint
+is either whole or not there, and damage is noticed instead of loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+
+from ..learn.trainer import Snapshot
+from .files import read_json, write_atomically, write_json
+
+FORMAT = "converge-to-surprise checkpoint"
+VERSION = 1
+KEEP = 2
+
+
+def save(folder: Path, snapshot: Snapshot) -> Path:
+    """Write a checkpoint, remove all but the newest two, and return the path of its JSON part."""
+    folder.mkdir(exist_ok=True)
+    name = f"step-{snapshot.data['step']:09d}"
+    content = safetensors.torch.save({key: value.cpu().contiguous() for key, value in snapshot.tensors.items()})
+    write_atomically(folder / f"{name}.safetensors", content)
+    digest = hashlib.sha256(content).hexdigest()
+    path = folder / f"{name}.json"
+    write_json(path, {"format": FORMAT, "version": VERSION, "sha256": digest, "data": snapshot.data})
+    for old in _newest_first(folder)[KEEP:]:
+        old.unlink()
+        old.with_suffix(".safetensors").unlink(missing_ok=True)
+    return path
+
+
+def load_newest(folder: Path) -> tuple[Snapshot | None, list[str]]:
+    """The newest checkpoint that is whole, or None if there is none at all, and what is wrong with newer ones.
+
+    If there are checkpoints but every one is damaged, a ValueError says why for each.
+    """
+    problems: list[str] = []
+    for path in _newest_first(folder):
+        try:
+            return load(path), problems
+        except ValueError as error:
+            problems.append(str(error))
+    if problems:
+        raise ValueError("no checkpoint can be used: " + "; ".join(problems))
+    return None, problems
+
+
+def load(path: Path) -> Snapshot:
+    """The checkpoint whose JSON part is ``path``."""
+    description = read_json(path)
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a checkpoint of this program")
+    if description.get("version") != VERSION:
+        raise ValueError(f"{path} has version {description.get('version')}; this program reads version {VERSION}")
+    tensors = path.with_suffix(".safetensors")
+    try:
+        content = tensors.read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot read the checkpoint {tensors}: {error}") from None
+    if hashlib.sha256(content).hexdigest() != description.get("sha256"):
+        raise ValueError(f"the checkpoint {tensors} is truncated or damaged: its checksum does not match")
+    data: dict[str, Any] = description["data"]
+    try:
+        return Snapshot(safetensors.torch.load(content), data)
+    except SafetensorError as error:
+        raise ValueError(f"the checkpoint {tensors} cannot be read: {error}") from None
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*.json"), reverse=True)
