@@ -1,7 +1,7 @@
 """Settings as frozen dataclasses, checked when they are built.
 
-These classes are the one source of the command-line flags, of the configuration saved with a run and of what the trainer
-reads. A wrong value is a ``ValueError`` that names the field and the value.
+These classes are the one source of the command-line flags, of the configuration saved with a run and of what the
+trainer reads. A wrong value is a ``ValueError`` that names the field and the value.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Network:
     def __post_init__(self) -> None:
         check(2 <= self.clusters <= 4096, "network.clusters", self.clusters, "from 2 to 4096")
         check(1 <= self.width <= 512, "network.width", self.width, "from 1 to 512")
-        check(1 <= self.alive, "network.alive", self.alive, "at least 1")
+        check(self.alive >= 1, "network.alive", self.alive, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -211,9 +211,7 @@ class Stage:
         check(self.kind in kinds, f"kind of stage {self.name}", self.kind, "one of " + ", ".join(kinds))
         check(self.epochs >= 1, f"epochs of stage {self.name}", self.epochs, "at least 1")
         paired = (self.passes >= 1 and self.every >= 1) or (self.passes == 0 and self.every == 0)
-        check(
-            paired, f"passes@every of stage {self.name}", f"{self.passes}@{self.every}", "two numbers of at least 1"
-        )
+        check(paired, f"passes@every of stage {self.name}", f"{self.passes}@{self.every}", "two numbers of at least 1")
         check(
             self.passes == 0 or self.kind == "evolution",
             f"passes@every of stage {self.name}",

@@ -23,7 +23,7 @@ def to_dict(config: Config) -> dict[str, Any]:
 
 
 def overlay(base: _T, data: object, where: str = "") -> _T:
-    """``base`` with the values in ``data`` (nested plain dictionaries, as read from TOML or JSON) put in their place."""
+    """``base`` with the values in ``data`` (nested dictionaries, as read from TOML or JSON) in their place."""
     if not isinstance(data, dict):
         raise ValueError(f"{where or 'the configuration'} is {data!r}; it must be a table of settings")
     hints = typing.get_type_hints(type(base))

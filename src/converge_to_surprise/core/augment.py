@@ -105,7 +105,7 @@ def warp(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
         [scale_x * cos * drawn.flip, -scale_x * sin * drawn.flip * height / width, 2 * shift_x / width], 1
     )
     row_y = torch.stack([scale_y * sin * width / height, scale_y * cos, 2 * shift_y / height], 1)
-    grid = F.affine_grid(torch.stack([row_x, row_y], 1), (count, 1, height, width), align_corners=False)
+    grid = F.affine_grid(torch.stack([row_x, row_y], 1), [count, 1, height, width], align_corners=False)
     if settings.outside == "black":
         grid = _outside_crop_to_nowhere(grid, drawn, height, width)
     return F.grid_sample(views, grid, mode=settings.sampling, padding_mode="zeros", align_corners=False)

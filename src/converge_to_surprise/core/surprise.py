@@ -43,7 +43,7 @@ def joint_counts(labels_i: Tensor, labels_j: Tensor, clusters: int) -> Tensor:
     """How often each pair of clusters occurs. (..., K, K)"""
     _check_labels(labels_i, labels_j, clusters)
     pairs = labels_i.long() * clusters + labels_j.long()
-    return _histogram(pairs, clusters * clusters).unflatten(-1, (clusters, clusters))
+    return _histogram(pairs, clusters * clusters).reshape(*pairs.shape[:-1], clusters, clusters)
 
 
 def _histogram(values: Tensor, bins: int) -> Tensor:
@@ -78,9 +78,9 @@ def over_matching(counts: Counts) -> Tensor:
 
 def divergence(observed: Tensor, null: Tensor) -> Tensor:
     """Binary Kullback-Leibler divergence D(observed || null), with 0 log 0 = 0."""
-    return torch.special.xlogy(observed, observed / null) + torch.special.xlogy(
-        1 - observed, (1 - observed) / (1 - null)
-    )
+    happens: Tensor = torch.special.xlogy(observed, observed / null)
+    fails: Tensor = torch.special.xlogy(1 - observed, (1 - observed) / (1 - null))
+    return happens + fails
 
 
 def cluster_surprise(counts: Counts) -> Tensor:
@@ -118,17 +118,17 @@ def active(counts: Counts) -> Tensor:
 
 
 def surprise_in_nats(counts: Counts) -> Tensor:
-    """-log P[t_k or more matches at k] under the null hypothesis, exactly; never below the Chernoff bound N D_k. (..., K)
+    """-log P[t_k or more matches at k] under the null hypothesis, exactly. (..., K)
 
-    The binomial tail is summed in logarithms, so it stays exact where the probability itself would be 0 in floating
-    point. An empty cluster has t_k = 0, hence probability 1 and value 0.
+    Never below the Chernoff bound N D_k. The binomial tail is summed in logarithms, so it stays exact where the
+    probability itself would be 0 in floating point. An empty cluster has t_k = 0, hence probability 1 and value 0.
     """
     matches = counts.matches.cpu().numpy()
     null = (marginal(counts) ** 2).cpu().numpy()
     result = np.zeros(matches.shape)
     for index in np.ndindex(*matches.shape):
         if matches[index] > 0:
-            tail = np.arange(matches[index], counts.total + 1)
+            tail = np.arange(int(matches[index]), counts.total + 1)
             result[index] = -logsumexp(binom.logpmf(tail, counts.total, null[index]))
     return torch.from_numpy(np.maximum(result, 0.0))
 
@@ -146,4 +146,5 @@ def orderliness(joint: Tensor, smoothing: float = 1e-3) -> Tensor:
 
 def _entropy(counts: Tensor) -> Tensor:
     share = counts.double() / counts.sum(-1, keepdim=True)
-    return -torch.special.xlogy(share, share).sum(-1)
+    terms: Tensor = torch.special.xlogy(share, share)
+    return -terms.sum(-1)

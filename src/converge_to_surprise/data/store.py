@@ -72,7 +72,9 @@ def _to_bytes(pixels: Array, name: str) -> npt.NDArray[np.uint8]:
     low, high = pixels.min(), pixels.max()
     if not (np.isfinite(low) and np.isfinite(high)):
         where = np.argwhere(~np.isfinite(pixels))[0]
-        raise ValueError(f"{name} has a pixel that is {pixels[tuple(where)]} in image {where[0]}; pixels must be finite")
+        raise ValueError(
+            f"{name} has a pixel that is {pixels[tuple(where)]} in image {where[0]}; pixels must be finite"
+        )
     if low < 0 or high > 255:
         raise ValueError(f"{name} has pixels from {low} to {high}; they must lie in 0..255, or in 0..1 for floats")
     scale = 255 if np.issubdtype(pixels.dtype, np.floating) and high <= 1 else 1

@@ -1,7 +1,7 @@
 """Which borders between clusters survive wider augmentation: the merge tree, its cut, the choice among heads.
 
-Both views of an image are augmented more widely than in training and labelled. For two clusters a and b the 2x2 table of
-co-assignments says how well the border between them holds: its phi coefficient is 1 if the two views never disagree
+Both views of an image are augmented more widely than in training and labelled. For two clusters a and b the 2x2 table
+of co-assignments says how well the border between them holds: its phi coefficient is 1 if the two views never disagree
 about the side and 0 if they do so by chance. The pair with the weakest border is merged, again and again.
 """
 
@@ -145,9 +145,7 @@ def choose(joint: Tensor, config: Config) -> Choice:
 @torch.no_grad()
 def keep_head(network: ResNet9, choice: Choice) -> ResNet9:
     """A network of one head: the chosen one, with its merged outputs grouped."""
-    width = network.units[0].conv.out_channels
-    channels = network.units[0].conv.in_channels
-    single = ResNet9(channels, network.clusters, width).to(network.head.weight.device)
+    single = ResNet9(network.channels, network.clusters, network.width).to(network.head.weight.device)
     state = network.state_dict()
     rows = slice(choice.head * network.clusters, (choice.head + 1) * network.clusters)
     state["head.weight"], state["head.bias"] = state["head.weight"][rows], state["head.bias"][rows]

@@ -44,6 +44,8 @@ class ResNet9(nn.Module):
     def __init__(self, channels: int, clusters: int, width: int = 8, heads: int = 1) -> None:
         super().__init__()
         w = width
+        self.channels = channels
+        self.width = width
         self.clusters = clusters
         self.heads = heads
         self.units = nn.ModuleList(
@@ -62,7 +64,7 @@ class ResNet9(nn.Module):
         # Which cluster each output stands for: itself, until clusters are merged.
         self.register_buffer("groups", torch.arange(clusters).repeat(heads, 1))
         self.groups: Tensor
-        self.to(memory_format=torch.channels_last)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def features(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, 8 width)"""
@@ -79,10 +81,10 @@ class ResNet9(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """Plain outputs, (B, clusters), or (B, heads, clusters) with several heads."""
         out: Tensor = self.head(self.features(x))
-        return out if self.heads == 1 else out.unflatten(1, (self.heads, self.clusters))
+        return out if self.heads == 1 else out.reshape(len(out), self.heads, self.clusters)
 
     def label(self, logits: Tensor) -> Tensor:
-        """The cluster of each row of logits, (B,) or (B, heads): its largest output, or the one that was merged into."""
+        """The cluster of each row of logits, (B,) or (B, heads): its largest output, after merging."""
         winner = logits.argmax(-1)
         if self.heads == 1:
             return self.groups[0][winner]
@@ -109,7 +111,7 @@ def unflatten(theta: Tensor, network: nn.Module) -> dict[str, Tensor]:
     sizes = [p.numel() for p in named.values()]
     if theta.shape != (sum(sizes),):
         raise ValueError(f"the vector has shape {tuple(theta.shape)}; this network has {sum(sizes)} parameters")
-    pieces = theta.split(sizes)
+    pieces = torch.split(theta, sizes)
     return {name: piece.view(p.shape) for (name, p), piece in zip(named.items(), pieces, strict=True)}
 
 
@@ -120,9 +122,7 @@ def load_flat(theta: Tensor, network: nn.Module) -> None:
         network.get_parameter(name).copy_(value)
 
 
-def fresh_network(
-    channels: int, clusters: int, width: int, heads: int, seed: int, attempt: int = 0
-) -> ResNet9:
+def fresh_network(channels: int, clusters: int, width: int, heads: int, seed: int, attempt: int = 0) -> ResNet9:
     """A network with torch's standard random start, drawn from (seed, attempt) and nothing else."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(randomness.torch_seed(seed, "start", attempt))

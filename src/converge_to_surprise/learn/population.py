@@ -3,12 +3,12 @@
 A member is scored in training mode: each batch-normalisation layer uses the statistics of the whole batch of that
 member and that view. Sending N views through the network at once would throw every activation out of the processor's
 cache; sending chunks through the network would change the statistics. So the network is walked layer by layer and each
-layer chunk by chunk: while a chunk is in cache it is normalised, convolved and measured, and the statistics are complete
-when the layer is.
+layer chunk by chunk: while a chunk is in cache it is normalised, convolved and measured, and the statistics are
+complete when the layer is.
 
 Pooling comes before normalisation: a maximum commutes with an increasing map, and a channel whose BatchNorm weight is
-negative is made increasing by turning the signs of its filter and its weight, which leaves the output as it was. So only
-a quarter of a pooled layer is stored, normalised and rectified.
+negative is made increasing by turning the signs of its filter and its weight, which leaves the output as it was. So
+only a quarter of a pooled layer is stored, normalised and rectified.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def batch_logits(
         assert isinstance(unit, Unit)
         if unit.skip == "open":
             kept = torch.empty_like(current)
-        filters, weight = _increasing(parameters[f"units.{index}.conv.weight"], parameters[f"units.{index}.norm.weight"])
+        filters, weight = _increasing(
+            parameters[f"units.{index}.conv.weight"], parameters[f"units.{index}.norm.weight"]
+        )
         gathered = _Gather()
         stored: Tensor | None = None
         for part in _slices(len(views), chunk):
@@ -165,9 +167,7 @@ def scores(
 
     # The score itself is called here, member by member in order: it may be the user's and need not be thread-safe.
     members = range(generation.settings.population)
-    values = [
-        float("nan") if labels is None else float(score(*labels)) for labels in workers.map(labels_of, members)
-    ]
+    values = [float("nan") if labels is None else float(score(*labels)) for labels in workers.map(labels_of, members)]
     return torch.tensor(values, dtype=torch.double)
 
 
@@ -190,7 +190,9 @@ def refresh(network: ResNet9, views: Views, chunk: int, workers: Executor) -> tu
 
 def _move_running_statistics(norm: torch.nn.BatchNorm2d, seen: Statistics) -> None:
     """What BatchNorm does in a training-mode forward pass; the running variance is the unbiased one."""
-    assert norm.running_mean is not None and norm.running_var is not None and norm.momentum is not None
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert norm.momentum is not None
     assert norm.num_batches_tracked is not None
     unbiased = seen.variance * (seen.values / max(1, seen.values - 1))
     norm.running_mean.lerp_(seen.mean, norm.momentum)

@@ -38,7 +38,7 @@ def global_state() -> dict[str, object]:
 
     Nothing here draws from them, but a score or a module of the user's may.
     """
-    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
     version, words, gauss = random.getstate()
     return {
         "torch": torch.get_rng_state().numpy().tobytes().hex(),
@@ -58,6 +58,6 @@ def restore_global_state(state: dict[str, Any]) -> None:
     if len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all([unhex(text) for text in state["cuda"]])
     kind, keys, position, has_gauss, cached = state["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
+    np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))  # noqa: NPY002
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from ..config import Config
 from ..core.augment import augment
 from ..core.views import make_views, to_float
 from . import consolidate, evolution, merge, population, randomness, relaxed, schedule
+from .labelling import label_views
 from .network import ResNet9, flatten, fresh_network, lively_network, load_flat
 from .record import Measures, Record, measure
 
@@ -44,7 +45,7 @@ class Trainer:
     """Carries a network through a schedule."""
 
     def __init__(self, images: Tensor, config: Config, score: evolution.Score | None = None) -> None:
-        """``images``: uint8 (N, C, H, W). ``score``: what evolution maximises, in place of ``config.evolution.score``."""
+        """``images``: uint8 (N, C, H, W). ``score``: what evolution maximises, in place of the configured one."""
         check_fit(images, config)
         self.images = images
         self.config = config
@@ -59,7 +60,7 @@ class Trainer:
         self.merged: merge.Choice | None = None
         self.network = self._start()
 
-    def run(self) -> Iterator[Record]:
+    def run(self) -> Generator[Record]:
         """Work through the remaining steps of the schedule."""
         remaining = itertools.islice(schedule.steps(self.config, len(self.images)), self.step, None)
         with _workers(self.threads) as workers:
@@ -110,7 +111,7 @@ class Trainer:
         joint = merge.co_assignments(self.network, self.images, self.config, step.number)
         self.merged = merge.choose(joint, self.config)
         self.network = merge.keep_head(self.network, self.merged)
-        labels_i, labels_j = consolidate.label_views(self.network, self.images, self.config.views)
+        labels_i, labels_j = label_views(self.network, self.images, self.config.views)
         return self._measure(labels_i, labels_j)
 
     def _consolidate(self, step: schedule.Step) -> Measures:
@@ -151,7 +152,7 @@ class Trainer:
 
         def alive(network: ResNet9) -> int:
             labels = population.member_labels(network, flatten(network), views, self.config.evolution.chunk)
-            return 0 if labels is None else len(torch.cat(labels).unique())
+            return 0 if labels is None else len(torch.cat(labels).bincount().nonzero())
 
         return lively_network(draw, alive, min(settings.alive, settings.clusters))
 
@@ -176,11 +177,7 @@ class Trainer:
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot of a trainer with the same images and configuration."""
         tensors, data = snapshot
-        settings = self.config.network
-        self.network = ResNet9(self.images.shape[1], settings.clusters, settings.width, data["heads"]).to(self.device)
-        self.network.load_state_dict(
-            {name.removeprefix("network."): v for name, v in tensors.items() if name.startswith("network.")}
-        )
+        self.network = network_of(snapshot, self.config, self.images.shape[1])
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
         self.merged = None
         if data["merged"]:
@@ -196,6 +193,16 @@ class Trainer:
                     state.setdefault(int(index), {})[slot] = value
             self.optimizer.load_state_dict({"state": state, "param_groups": data["optimizer"]})
         randomness.restore_global_state(data["random"])
+
+
+def network_of(snapshot: Snapshot, config: Config, channels: int) -> ResNet9:
+    """The network in a snapshot."""
+    settings = config.network
+    network = ResNet9(channels, settings.clusters, settings.width, snapshot.data["heads"])
+    network.load_state_dict(
+        {name.removeprefix("network."): v for name, v in snapshot.tensors.items() if name.startswith("network.")}
+    )
+    return network.to(torch.device(config.device))
 
 
 @contextmanager
@@ -219,7 +226,8 @@ def check_fit(images: Tensor, config: Config) -> None:
     for kind, batch in schedule.batch_sizes(config).items():
         if kind in kinds and batch > len(images):
             raise ValueError(
-                f"{kind}.batch is {batch} but there are only {len(images)} images; give --{kind}.batch {len(images)} or less"
+                f"{kind}.batch is {batch} but there are only {len(images)} images; "
+                f"give --{kind}.batch {len(images)} or less"
             )
     side = min(images.shape[2:]) * config.views.upsample
     if config.augmentation.crop >= side:

@@ -1,7 +1,7 @@
 """Checkpoints: tensors as safetensors, everything else as JSON, written atomically, the last two kept.
 
-``step-N.safetensors`` is written first; ``step-N.json``, which carries its SHA-256, makes the pair valid. So a checkpoint
-is either whole or not there, and damage is noticed instead of loaded.
+``step-N.safetensors`` is written first; ``step-N.json``, which carries its SHA-256, makes the pair valid. So a
+checkpoint is either whole or not there, and damage is noticed instead of loaded.
 """
 
 from __future__ import annotations

@@ -1,0 +1,223 @@
+"""``cts``: the command line. Every command is one call into the rooms below; a mistake is answered in one line."""
+
+from __future__ import annotations
+
+import errno
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.console import Console
+
+from . import __version__, configfile, presets
+from .config import Config, SearchName, Stage
+from .data import datasets
+from .data.store import check_clusterable
+from .learn.trainer import Trainer, available_threads
+from .run import session
+from .run.files import read_json
+from .run.result import assess
+from .run.rundir import RunFolder
+from .screen import ProgressDisplay, cluster_table, verdict
+
+registry = tyro.constructors.ConstructorRegistry()
+
+
+@registry.primitive_rule
+def _stage_rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Stage] | None:
+    """A stage is written as one word: strong=evolution:1000:4@25."""
+    if info.type is not Stage:
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="NAME=KIND:EPOCHS[:PASSES@EVERY]",
+        instance_from_str=lambda words: Stage.parse(words[0]),
+        is_instance=lambda value: isinstance(value, Stage),
+        str_from_instance=lambda stage: [str(stage)],
+    )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Find the clusters in a set of images and keep the run in a folder."""
+
+    source: tyro.conf.Positional[str]
+    """A data set (mnist, fashion-mnist, usps, digits) or an .npz or .npy file of images."""
+    out: Path
+    """Folder for the run; it must not hold one already."""
+    preset: presets.PresetName = "fast"
+    """fast: minutes on a laptop. paper: the paper's method and numbers to the letter."""
+    search: SearchName | None = None
+    """evolution or relaxed, in place of the preset's."""
+    data_dir: Path | None = None
+    """Folder with local copies of the named data sets (also: the CTS_DATA variable)."""
+    config: Path | None = None
+    """TOML or JSON file of settings, laid over the preset; flags are laid over both."""
+    force: bool = False
+    """Give up the run that the folder holds."""
+    settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+    """Every number of the run. The defaults shown are the general ones; the preset has its own."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Continue a run that was broken off, exactly where it was."""
+
+    run: tyro.conf.Positional[Path]
+    data_dir: Path | None = None
+    """Folder with local copies of the named data sets, if it has moved."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Compare a run's clusters with known classes, on the test split where there is one."""
+
+    run: tyro.conf.Positional[Path]
+    source: tyro.conf.Positional[str]
+    json: bool = False
+    """Print one JSON object instead of a table."""
+    split: Literal["test", "train"] = "test"
+    data_dir: Path | None = None
+    """Folder with local copies of the named data sets."""
+
+
+@dataclass(frozen=True)
+class Show:
+    """Say what a run is, how far it got and what it found."""
+
+    run: tyro.conf.Positional[Path]
+
+
+Command = (
+    Annotated[Fit, tyro.conf.subcommand("fit")]
+    | Annotated[Resume, tyro.conf.subcommand("resume")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Show, tyro.conf.subcommand("show")]
+)
+
+
+def fit(command: Fit, arguments: Sequence[str], console: Console) -> None:
+    run = RunFolder.claim(command.out, command.force)
+    dataset = datasets.load(command.source, command.data_dir)
+    check_clusterable(dataset.train, command.source)
+    config = _effective(command, arguments, dataset)
+    name = datasets.canonical(command.source)
+    source = name or str(Path(command.source).resolve())
+    trainer = session.begin(run, dataset, source, command.data_dir, command.preset, config)
+    _carry_on(run, trainer, dataset, console)
+
+
+def _effective(command: Fit, arguments: Sequence[str], dataset: datasets.Dataset) -> Config:
+    """Preset, then configuration file, then flags. Flags are parsed again on top of the first two."""
+    images = dataset.train.images
+    channels, height, width = images.shape[1:]
+    base = presets.resolve(command.preset, command.search, dataset.name, len(images), (channels, height, width))
+    if command.config is not None:
+        base = configfile.overlay(base, configfile.read(command.config))
+    parsed: Fit = _parse(Fit, arguments, replace(command, settings=base))
+    return replace(parsed.settings, threads=parsed.settings.threads or available_threads())
+
+
+def resume(command: Resume, console: Console) -> None:
+    run = RunFolder.open(command.run)
+    description = run.description()
+    saved = None if description.data_dir is None else Path(description.data_dir)
+    dataset = datasets.load(description.source, command.data_dir or saved)
+    trainer, problems = session.reopen(run, dataset)
+    for problem in problems:
+        console.print(f"warning: {problem}; using the checkpoint before it", style="yellow", markup=False)
+    _carry_on(run, trainer, dataset, console)
+
+
+def _carry_on(run: RunFolder, trainer: Trainer, dataset: datasets.Dataset, console: Console) -> None:
+    with ProgressDisplay(console, trainer.total, trainer.step) as display:
+        assessment = session.carry_on(run, trainer, dataset, [display])
+    console.print(cluster_table(assessment))
+    console.print(verdict(assessment), markup=False)
+    console.print(f"{trainer.seconds:.0f} s, run in {run.path}", markup=False, soft_wrap=True)
+
+
+def evaluate(command: Evaluate, console: Console) -> None:
+    network, config, _, order = session.trained_network(RunFolder.open(command.run))
+    dataset = datasets.load(command.source, command.data_dir)
+    store = dataset.train if command.split == "train" else dataset.evaluation
+    if store.images.shape[1] != network.channels:
+        raise ValueError(
+            f"the images of {command.source} have {store.images.shape[1]} channels; "
+            f"the run was made with {network.channels}"
+        )
+    assessment = assess(network, store, config, order)
+    if command.json:
+        print(json.dumps(assessment.scores()))
+        return
+    console.print(cluster_table(assessment))
+    console.print(verdict(assessment), markup=False)
+
+
+def show(command: Show, console: Console) -> None:
+    run = RunFolder.open(command.run)
+    description = run.description()
+    records = run.records()
+    rows = [
+        ("source", f"{description.source}: {description.images:,} images of {'x'.join(map(str, description.shape))}"),
+        ("preset", f"{description.preset}, seed {description.config.seed}, threads {description.config.threads}"),
+        ("schedule", " ".join(map(str, description.config.schedule))),
+        ("program", f"version {description.program}"),
+        ("steps", f"{len(records):,} done, {'finished' if run.result.is_file() else 'not finished'}"),
+    ]
+    if records:
+        last = records[-1]
+        rows.append(("last", " ".join(f"{key}={value}" for key, value in last.items())))
+    if run.result.is_file():
+        result = read_json(run.result)
+        keys = ("n_clusters", "n_surprising", "surprise", "orderliness", "agreement", "acc", "nmi", "ari", "seconds")
+        rows.append(("result", " ".join(f"{key}={result[key]}" for key in keys if result[key] is not None)))
+    for name, text in rows:
+        console.print(f"{name:<9} {text}", markup=False, soft_wrap=True)
+
+
+def _parse(kind: Any, arguments: Sequence[str], default: Any = tyro.MISSING) -> Any:
+    words = arguments[1:] if kind is Fit else arguments
+    return tyro.cli(
+        kind,
+        args=words,
+        default=default,
+        prog="cts fit" if kind is Fit else "cts",
+        description=None if kind is Fit else f"converge-to-surprise {__version__}: clusters in unlabelled images.",
+        registry=registry,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0 done, 2 a mistake in the input, 128 + n stopped by signal n."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    errors = Console(stderr=True)
+    console = Console()
+    try:
+        command = _parse(Command, arguments)
+        match command:
+            case Fit():
+                fit(command, arguments, console)
+            case Resume():
+                resume(command, console)
+            case Evaluate():
+                evaluate(command, console)
+            case Show():
+                show(command, console)
+    except ValueError as error:
+        errors.print(f"cts: {error}", markup=False, highlight=False, soft_wrap=True)
+        return 2
+    except OSError as error:
+        hint = "; free some space and run `cts resume`: the run is kept" if error.errno == errno.ENOSPC else ""
+        errors.print(f"cts: {error}{hint}", markup=False, highlight=False, soft_wrap=True)
+        return 2
+    except session.Interrupted as stop:
+        errors.print(f"cts: stopped by {stop}; the run is saved: continue it with `cts resume`", markup=False)
+        return 128 + stop.signal_number
+    except KeyboardInterrupt:
+        return 130
+    return 0

@@ -1,0 +1,113 @@
+"""What a network says about images: the table of clusters and the figures of merit."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..config import Config
+from ..core import metrics, surprise
+from ..data.store import ImageStore
+from ..learn.labelling import label_views
+from ..learn.network import ResNet9
+from ..learn.record import Measures, measure
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One row of the table."""
+
+    cluster: int
+    """The user's number: 0 is the largest cluster of the training images."""
+    output: int
+    """The network's output that stands for it."""
+    size: int
+    surprise: float
+    nats: float
+    """-log of the probability of so many matches under independence, exact."""
+    agreement: float
+    """Share of its images that the other view puts there too."""
+    surprising: bool
+    dominant: int | None
+    """Most frequent class, if classes are known."""
+    purity: float | None
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """Clusters of a set of images, as view i gives them, and how they were judged."""
+
+    labels: npt.NDArray[np.int64]
+    """The user's cluster numbers. (N,)"""
+    agreed: npt.NDArray[np.bool_]
+    """Whether view j says the same. (N,)"""
+    order: list[int]
+    """Network output of each cluster number."""
+    measures: Measures
+    clusters: list[Cluster]
+    classes: npt.NDArray[np.int64] | None
+
+    def scores(self) -> dict[str, float | int | None]:
+        """ACC, NMI, ARI and purity (None without classes), the number of clusters, and the label-free measures."""
+        judges = {
+            "acc": metrics.accuracy,
+            "nmi": metrics.normalised_mutual_information,
+            "ari": metrics.adjusted_rand_index,
+            "purity": metrics.purity,
+        }
+        return {
+            **{
+                name: None if self.classes is None else judge(self.labels, self.classes)
+                for name, judge in judges.items()
+            },
+            "n_clusters": len(self.clusters),
+            "n_surprising": self.measures.surprising,
+            "surprise": self.measures.surprise,
+            "orderliness": self.measures.orderliness,
+            "agreement": self.measures.agreement,
+            "images": len(self.labels),
+        }
+
+    def table(self) -> list[dict[str, Any]]:
+        return [asdict(cluster) for cluster in self.clusters]
+
+
+def assess(network: ResNet9, store: ImageStore, config: Config, order: list[int] | None = None) -> Assessment:
+    """Label images as the paper does at test time (view i, un-augmented) and judge the clusters.
+
+    ``order`` gives the numbering found on the training images; without it these images' own sizes do.
+    """
+    labels_i, labels_j = label_views(network, store.images, config.views)
+    counts = surprise.count(labels_i, labels_j, network.clusters)
+    if order is None:
+        order = [int(k) for k in torch.argsort(counts.first, descending=True, stable=True)]
+    number = np.empty(network.clusters, dtype=np.int64)
+    number[order] = np.arange(network.clusters)
+    labels = number[labels_i.numpy()]
+    found = [output for output in order if counts.first[output] > 0]
+    tops = {} if store.labels is None else metrics.dominant(labels, store.labels)
+    per_cluster, nats = surprise.cluster_surprise(counts), surprise.surprise_in_nats(counts)
+    flags = surprise.surprising(counts, config.consolidation.tau)
+    clusters = []
+    for output in found:
+        size, top = int(counts.first[output]), tops.get(int(number[output]))
+        clusters.append(
+            Cluster(
+                cluster=int(number[output]),
+                output=output,
+                size=size,
+                surprise=float(per_cluster[output]),
+                nats=float(nats[output]),
+                agreement=int(counts.matches[output]) / size,
+                surprising=bool(flags[output]),
+                dominant=None if top is None else top[0],
+                purity=None if top is None else top[1],
+            )
+        )
+    measures = measure(labels_i, labels_j, network.clusters, config.consolidation.tau)
+    agreed = (labels_i == labels_j).numpy()
+    return Assessment(labels, agreed, order, measures, clusters, store.labels)

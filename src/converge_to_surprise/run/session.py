@@ -1,0 +1,180 @@
+"""From images to a finished run: begin, carry on, stop safely, resume."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from torch import Tensor
+
+from .. import __version__
+from ..config import Config
+from ..data.datasets import Dataset
+from ..learn.network import ResNet9
+from ..learn.record import Record
+from ..learn.trainer import Trainer, network_of
+from . import checkpoint
+from .files import read_json, write_atomically, write_json
+from .result import Assessment, assess
+from .rundir import Description, RunFolder
+
+Reader = Callable[[Record], None]
+"""Gets every record of the stream: a progress bar, a log."""
+
+
+class Interrupted(Exception):  # noqa: N818 - not an error
+    """A signal asked the program to stop; the run is saved."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal.Signals(signal_number).name)
+        self.signal_number = signal_number
+
+
+class _Interruption:
+    """Turns SIGINT and SIGTERM into ``Interrupted``, but never in the middle of writing a file."""
+
+    def __init__(self) -> None:
+        self._computing = False
+        self._pending: int | None = None
+
+    def __call__(self, signal_number: int, frame: FrameType | None) -> None:
+        self._pending = signal_number
+        if self._computing:
+            self._computing = False
+            raise Interrupted(signal_number)
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        self._computing = True
+        try:
+            if self._pending is not None:
+                raise Interrupted(self._pending)
+            yield
+        finally:
+            self._computing = False
+
+
+@contextmanager
+def _interruptible() -> Iterator[_Interruption]:
+    interruption = _Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption  # signals reach the main thread only; whoever runs there decides
+        return
+    before = {number: signal.signal(number, interruption) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def fingerprint(images: Tensor) -> str:
+    """SHA-256 over shape and pixels."""
+    digest = hashlib.sha256(repr(tuple(images.shape)).encode())
+    for start in range(0, len(images), 4096):
+        digest.update(images[start : start + 4096].contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def begin(run: RunFolder, dataset: Dataset, source: str, data_dir: Path | None, preset: str, config: Config) -> Trainer:
+    """Check that images and settings fit, then describe the run in its folder. Nothing is touched if they do not."""
+    trainer = Trainer(dataset.train.images, config)
+    run.make()
+    with run.locked():
+        run.clear()
+        images = dataset.train.images
+        channels, height, width = images.shape[1:]
+        run.describe(
+            Description(
+                source=source,
+                data_dir=None if data_dir is None else str(data_dir.resolve()),
+                preset=preset,
+                fingerprint=fingerprint(images),
+                images=len(images),
+                shape=(channels, height, width),
+                program=__version__,
+                config=config,
+            )
+        )
+    return trainer
+
+
+def reopen(run: RunFolder, dataset: Dataset) -> tuple[Trainer, list[str]]:
+    """The trainer of an earlier session at its last checkpoint, and warnings about damaged newer ones."""
+    description = run.description()
+    if fingerprint(dataset.train.images) != description.fingerprint:
+        raise ValueError(f"{description.source} does not hold the images that {run.path} was begun with")
+    trainer = Trainer(dataset.train.images, description.config)
+    snapshot, problems = checkpoint.load_newest(run.checkpoints)
+    if snapshot is not None:
+        trainer.restore(snapshot)
+    return trainer, problems
+
+
+def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[Reader]) -> Assessment:
+    """Work through what remains of the schedule and write the result.
+
+    A stop by signal or error loses nothing but the step it falls into: the state after the last finished step is saved.
+    """
+    seconds = trainer.config.checkpoint_seconds
+    with run.locked(), _interruptible() as interruption:
+        run.forget_after(trainer.step)
+        with run.history_file() as history:
+            latest, saved, due = trainer.snapshot(), trainer.step, time.monotonic() + seconds
+            records = trainer.run()
+            try:
+                while True:
+                    with interruption.allowed():
+                        record = next(records, None)
+                    if record is None:
+                        break
+                    history.append(record)
+                    latest = trainer.snapshot()
+                    for reader in readers:
+                        reader(record)
+                    if time.monotonic() >= due:
+                        history.to_disk()
+                        checkpoint.save(run.checkpoints, latest)
+                        saved, due = trainer.step, time.monotonic() + seconds
+            finally:
+                records.close()
+                if latest.data["step"] != saved or not run.checkpoints.exists():
+                    history.to_disk()
+                    checkpoint.save(run.checkpoints, latest)
+        return _finish(run, trainer, dataset)
+
+
+def _finish(run: RunFolder, trainer: Trainer, dataset: Dataset) -> Assessment:
+    assessment = assess(trainer.network, dataset.train, trainer.config)
+    rows = zip(assessment.labels.tolist(), assessment.agreed.tolist(), strict=True)
+    lines = [f"{index},{cluster},{int(agreed)}\n" for index, (cluster, agreed) in enumerate(rows)]
+    write_atomically(run.labels, "".join(["image,cluster,views_agree\n", *lines]).encode())
+    write_json(
+        run.result,
+        {
+            **assessment.scores(),
+            "seconds": trainer.seconds,
+            "views": trainer.views,
+            "order": assessment.order,
+            "clusters": assessment.table(),
+            "merge": trainer.merged and trainer.merged._asdict(),
+        },
+    )
+    return assessment
+
+
+def trained_network(run: RunFolder) -> tuple[ResNet9, Config, int, list[int] | None]:
+    """The network at the newest checkpoint, its configuration, the steps done and the numbering of the clusters."""
+    description = run.description()
+    snapshot, _ = checkpoint.load_newest(run.checkpoints)
+    if snapshot is None:
+        raise ValueError(f"{run.path} has no checkpoint yet; continue it with `cts resume {run.path}`")
+    network = network_of(snapshot, description.config, description.shape[0])
+    order = read_json(run.result)["order"] if run.result.is_file() else None
+    return network, description.config, snapshot.data["step"], order

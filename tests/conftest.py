@@ -1,0 +1,40 @@
+"""What several test files need: small images with structure, and small settings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Stage
+
+
+def striped_images(count: int, side: int = 8, seed: int = 0) -> tuple[Tensor, np.ndarray]:
+    """Bright horizontal or vertical bars on a noisy ground, and which of the two each image is."""
+    rng = np.random.default_rng(seed)
+    classes = rng.integers(0, 2, count)
+    pixels = rng.integers(0, 60, (count, side, side))
+    for image, kind in zip(pixels, classes, strict=True):
+        start = rng.integers(1, side - 3)
+        bar = (slice(start, start + 3), slice(None)) if kind else (slice(None), slice(start, start + 3))
+        image[bar] += 180
+    return torch.from_numpy(pixels.astype(np.uint8))[:, None], classes
+
+
+@pytest.fixture(scope="session")
+def bars() -> Tensor:
+    """uint8 (120, 1, 8, 8)"""
+    return striped_images(120)[0]
+
+
+@pytest.fixture(scope="session")
+def small() -> Config:
+    """A run of a second: evolution with consolidation, the way the paper does it."""
+    return Config(
+        threads=1,
+        schedule=(Stage("explore", "evolution", 2), Stage("strong", "evolution", 2, passes=2, every=1)),
+        network=Network(clusters=6, width=2, alive=2),
+        evolution=Evolution(population=4, batch=60, ramp_epochs=2),
+        augmentation=Augmentation(rotation=10, crop=1, brightness=0.2, contrast=0.2),
+    )
