@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor
 
 from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Stage
+
+# A busy machine is no reason for a test to fail.
+settings.register_profile("steady", deadline=None)
+settings.load_profile("steady")
 
 
 def striped_images(count: int, side: int = 8, seed: int = 0) -> tuple[Tensor, np.ndarray]:

@@ -1,0 +1,274 @@
+"""The oracle: slow loops written straight from the paper, in plain Python numbers.
+
+Nothing here imports the package. Every function of ``core`` and the arithmetic of evolution and consolidation is
+compared with its twin in this file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import permutations
+
+Image = list[list[list[float]]]
+"""image[channel][row][column]"""
+
+
+# --- paper 3.1: complementary masking ---
+
+
+def masked_view(image: Image, white: bool) -> Image:
+    """Keep pixels with (h + w) mod 2 = 0 for the white view, the others for the black one; zero the rest."""
+    wanted = 0 if white else 1
+    return [
+        [[value if (h + w) % 2 == wanted else 0.0 for w, value in enumerate(row)] for h, row in enumerate(channel)]
+        for channel in image
+    ]
+
+
+def filled_view(image: Image, white: bool) -> Image:
+    """The masked view with every hidden pixel replaced by the mean of the visible pixels beside, above and below it."""
+    height, width = len(image[0]), len(image[0][0])
+    view = masked_view(image, white)
+    wanted = 0 if white else 1
+    for c, channel in enumerate(image):
+        for h in range(height):
+            for w in range(width):
+                if (h + w) % 2 == wanted:
+                    continue
+                near = [
+                    channel[y][x]
+                    for y, x in ((h - 1, w), (h + 1, w), (h, w - 1), (h, w + 1))
+                    if 0 <= y < height and 0 <= x < width
+                ]
+                view[c][h][w] = sum(near) / max(1, len(near))
+    return view
+
+
+def bilinear_double(channel: list[list[float]]) -> list[list[float]]:
+    """A channel at twice the size, pixel centres aligned, edges repeated."""
+    height, width = len(channel), len(channel[0])
+
+    def at(y: float, x: float) -> float:
+        y, x = min(max(y, 0.0), height - 1.0), min(max(x, 0.0), width - 1.0)
+        y0, x0 = int(y), int(x)
+        y1, x1 = min(y0 + 1, height - 1), min(x0 + 1, width - 1)
+        fy, fx = y - y0, x - x0
+        top = channel[y0][x0] * (1 - fx) + channel[y0][x1] * fx
+        bottom = channel[y1][x0] * (1 - fx) + channel[y1][x1] * fx
+        return top * (1 - fy) + bottom * fy
+
+    return [[at((r + 0.5) / 2 - 0.5, (c + 0.5) / 2 - 0.5) for c in range(2 * width)] for r in range(2 * height)]
+
+
+# --- paper 4.1, table 4: augmentation, one step after the other, nearest neighbour ---
+
+
+def nearest(position: float) -> int:
+    """The pixel whose square holds a position; pixel n reaches from n to n + 1."""
+    return math.floor(position)
+
+
+def crop_and_zoom_out(
+    channel: list[list[float]], cut: int, top: int, left: int, pad: tuple[int, int], pad_first: tuple[int, int]
+) -> list[list[float]]:
+    """Cut a window out, put black rows and columns around it, resize it back to the original size."""
+    height, width = len(channel), len(channel[0])
+    window = [row[left : left + width - cut] for row in channel[top : top + height - cut]]
+    canvas_height, canvas_width = height - cut + pad[0], width - cut + pad[1]
+    canvas = [[0.0] * canvas_width for _ in range(canvas_height)]
+    for y, row in enumerate(window):
+        for x, value in enumerate(row):
+            canvas[y + pad_first[0]][x + pad_first[1]] = value
+    return [
+        [
+            canvas[nearest((r + 0.5) * canvas_height / height)][nearest((c + 0.5) * canvas_width / width)]
+            for c in range(width)
+        ]
+        for r in range(height)
+    ]
+
+
+def mirror(channel: list[list[float]]) -> list[list[float]]:
+    return [row[::-1] for row in channel]
+
+
+def rotate(channel: list[list[float]], angle: float) -> list[list[float]]:
+    """Read every pixel from where the rotation about the middle brings it from; black outside."""
+    height, width = len(channel), len(channel[0])
+    result = [[0.0] * width for _ in range(height)]
+    for r in range(height):
+        for c in range(width):
+            y, x = r + 0.5 - height / 2, c + 0.5 - width / 2
+            source_y = nearest(x * math.sin(angle) + y * math.cos(angle) + height / 2)
+            source_x = nearest(x * math.cos(angle) - y * math.sin(angle) + width / 2)
+            if 0 <= source_y < height and 0 <= source_x < width:
+                result[r][c] = channel[source_y][source_x]
+    return result
+
+
+def jitter(image: Image, brightness: float, contrast: float, saturation: float) -> Image:
+    """Brightness, then contrast about the mean grey, then (three channels) saturation about each pixel's grey."""
+
+    def clip(value: float) -> float:
+        return min(1.0, max(0.0, value))
+
+    def grey(picture: Image, h: int, w: int) -> float:
+        weights = (0.299, 0.587, 0.114) if len(picture) == 3 else (1 / len(picture),) * len(picture)
+        return sum(weight * channel[h][w] for weight, channel in zip(weights, picture, strict=True))
+
+    height, width = len(image[0]), len(image[0][0])
+    image = [[[clip(value * brightness) for value in row] for row in channel] for channel in image]
+    mean = sum(grey(image, h, w) for h in range(height) for w in range(width)) / (height * width)
+    image = [[[clip(mean + (value - mean) * contrast) for value in row] for row in channel] for channel in image]
+    if len(image) == 3:
+        pale = [[grey(image, h, w) for w in range(width)] for h in range(height)]
+        image = [
+            [
+                [clip(pale[h][w] + (channel[h][w] - pale[h][w]) * saturation) for w in range(width)]
+                for h in range(height)
+            ]
+            for channel in image
+        ]
+    return image
+
+
+# --- paper 3.2: the surprise score ---
+
+
+def binary_kl(observed: float, null: float) -> float:
+    """D(observed || null), eq. 6, with 0 log 0 = 0."""
+    total = 0.0
+    if observed > 0:
+        total += observed * math.log(observed / null)
+    if observed < 1:
+        total += (1 - observed) * math.log((1 - observed) / (1 - null))
+    return total
+
+
+def cluster_surprises(seq_i: Sequence[int], seq_j: Sequence[int], clusters: int) -> list[float]:
+    """D_k for the over-matching clusters and 0 for the others."""
+    n = len(seq_i)
+    result = []
+    for k in range(clusters):
+        n_i = sum(1 for label in seq_i if label == k)
+        n_j = sum(1 for label in seq_j if label == k)
+        t_k = sum(1 for a, b in zip(seq_i, seq_j, strict=True) if a == k and b == k)
+        p_k = Fraction(n_i + n_j, 2 * n)
+        over = Fraction(t_k, n) > p_k * p_k
+        result.append(binary_kl(t_k / n, float(p_k) ** 2) if over else 0.0)
+    return result
+
+
+def surprise(seq_i: Sequence[int], seq_j: Sequence[int], clusters: int) -> float:
+    """S(θ), eq. 8: the sum over the over-matching clusters."""
+    return math.fsum(cluster_surprises(seq_i, seq_j, clusters))
+
+
+def contributing(seq_i: Sequence[int], seq_j: Sequence[int], clusters: int, tau: float) -> list[int]:
+    """Eq. 9, over-matching clusters only: positions where both views agree on a cluster with D_k >= tau."""
+    scores = cluster_surprises(seq_i, seq_j, clusters)
+    n = len(seq_i)
+    chosen = []
+    for position, (a, b) in enumerate(zip(seq_i, seq_j, strict=True)):
+        views = list(seq_i).count(a) + list(seq_j).count(a)
+        matches = sum(1 for x, y in zip(seq_i, seq_j, strict=True) if x == y == a)
+        over = 4 * n * matches > views * views
+        if a == b and over and scores[a] >= tau:
+            chosen.append(position)
+    return chosen
+
+
+def tail_in_nats(matches: int, n: int, null: Fraction) -> float:
+    """-log of the binomial tail of eq. 5, summed exactly in fractions."""
+    tail = sum(
+        (math.comb(n, s) * null**s * (1 - null) ** (n - s) for s in range(matches, n + 1)),
+        start=Fraction(0),
+    )
+    return math.log(tail.denominator) - math.log(tail.numerator)
+
+
+# --- appendix A.2: orderliness ---
+
+
+def entropy(values: Sequence[object]) -> float:
+    """Entropy of the empirical distribution of a sequence."""
+    n = len(values)
+    return -sum(values.count(v) / n * math.log(values.count(v) / n) for v in set(values))
+
+
+def orderliness(seq_i: Sequence[int], seq_j: Sequence[int], smoothing: float) -> float:
+    """Ω = (H* + λ) / (Ĥ + λ)."""
+    observed = entropy(list(zip(seq_i, seq_j, strict=True)))
+    shuffled = entropy(list(seq_i)) + entropy(list(seq_j))
+    return (shuffled + smoothing) / (observed + smoothing)
+
+
+# --- paper 3.3: evolution ---
+
+
+def centred_ranks(scores: Sequence[float]) -> list[float]:
+    """Rank by rank: how many are worse, plus half of how many are equal; NaN is worse than anything."""
+
+    def worse(a: float, b: float) -> bool:
+        if math.isnan(a):
+            return not math.isnan(b)
+        return a < b
+
+    ranks = []
+    for index, score in enumerate(scores):
+        others = [other for position, other in enumerate(scores) if position != index]
+        below = sum(1 for other in others if worse(other, score))
+        equal = sum(1 for other in others if not worse(other, score) and not worse(score, other))
+        ranks.append((below + equal / 2) / (len(scores) - 1) - 0.5)
+    return ranks
+
+
+def es_update(
+    theta: Sequence[float],
+    noises: Sequence[Sequence[float]],
+    ranks: Sequence[float],
+    eta: float,
+    lam: float,
+    sigma: float,
+) -> list[float]:
+    """Eq. 10 over all m members; ``noises`` holds the noise of every member, mirrored ones included."""
+    m = len(noises)
+    return [
+        (1 - eta * lam) * value + eta / (m * sigma) * math.fsum(ranks[i] * noises[i][d] for i in range(m))
+        for d, value in enumerate(theta)
+    ]
+
+
+# --- paper 3.3: median balance ---
+
+
+def balanced_sizes(labels: Sequence[int]) -> dict[int, int]:
+    """min(n_k, M) images of each cluster, M the median cluster size (rounded down)."""
+    sizes = {k: list(labels).count(k) for k in set(labels)}
+    ordered = sorted(sizes.values())
+    middle = len(ordered) // 2
+    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
+    return {k: min(n, median) for k, n in sizes.items()}
+
+
+# --- paper 4.1: accuracy ---
+
+
+def accuracy(clusters: Sequence[int], classes: Sequence[int]) -> float:
+    """The best one-to-one assignment, by trying them all."""
+    side = max(*clusters, *classes) + 1
+    best = max(
+        sum(1 for a, b in zip(clusters, classes, strict=True) if matching[a] == b)
+        for matching in permutations(range(side))
+    )
+    return best / len(clusters)
+
+
+def purity(clusters: Sequence[int], classes: Sequence[int]) -> float:
+    total = 0
+    for k in set(clusters):
+        inside = [b for a, b in zip(clusters, classes, strict=True) if a == k]
+        total += max(inside.count(b) for b in set(inside))
+    return total / len(clusters)

@@ -24,6 +24,18 @@ from .run.result import assess
 from .run.rundir import RunFolder
 from .screen import ProgressDisplay, cluster_table, verdict
 
+
+class _BadWord(Exception):  # noqa: N818 - a message on its way to the user
+    """A mistake in one word. Of a ValueError in a list of words tyro would not tell the reason."""
+
+
+def _stage(word: str) -> Stage:
+    try:
+        return Stage.parse(word)
+    except ValueError as error:
+        raise _BadWord(str(error)) from None
+
+
 registry = tyro.constructors.ConstructorRegistry()
 
 
@@ -35,7 +47,7 @@ def _stage_rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
         metavar="NAME=KIND:EPOCHS[:PASSES@EVERY]",
-        instance_from_str=lambda words: Stage.parse(words[0]),
+        instance_from_str=lambda words: _stage(words[0]),
         is_instance=lambda value: isinstance(value, Stage),
         str_from_instance=lambda stage: [str(stage)],
     )
@@ -128,9 +140,14 @@ def resume(command: Resume, console: Console) -> None:
     saved = None if description.data_dir is None else Path(description.data_dir)
     dataset = datasets.load(description.source, command.data_dir or saved)
     trainer, problems = session.reopen(run, dataset)
-    for problem in problems:
-        console.print(f"warning: {problem}; using the checkpoint before it", style="yellow", markup=False)
+    _warn(problems)
     _carry_on(run, trainer, dataset, console)
+
+
+def _warn(problems: Sequence[str]) -> None:
+    for problem in problems:
+        text = f"warning: {problem}; using the checkpoint before it"
+        Console(stderr=True).print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def _carry_on(run: RunFolder, trainer: Trainer, dataset: datasets.Dataset, console: Console) -> None:
@@ -142,7 +159,8 @@ def _carry_on(run: RunFolder, trainer: Trainer, dataset: datasets.Dataset, conso
 
 
 def evaluate(command: Evaluate, console: Console) -> None:
-    network, config, _, order = session.trained_network(RunFolder.open(command.run))
+    network, config, order, problems = session.trained_network(RunFolder.open(command.run))
+    _warn(problems)
     dataset = datasets.load(command.source, command.data_dir)
     store = dataset.train if command.split == "train" else dataset.evaluation
     if store.images.shape[1] != network.channels:
@@ -175,7 +193,7 @@ def show(command: Show, console: Console) -> None:
     if run.result.is_file():
         result = read_json(run.result)
         keys = ("n_clusters", "n_surprising", "surprise", "orderliness", "agreement", "acc", "nmi", "ari", "seconds")
-        rows.append(("result", " ".join(f"{key}={result[key]}" for key in keys if result[key] is not None)))
+        rows.append(("result", " ".join(f"{key}={result[key]}" for key in keys if result.get(key) is not None)))
     for name, text in rows:
         console.print(f"{name:<9} {text}", markup=False, soft_wrap=True)
 
@@ -208,11 +226,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 evaluate(command, console)
             case Show():
                 show(command, console)
-    except ValueError as error:
+    except (ValueError, _BadWord) as error:
         errors.print(f"cts: {error}", markup=False, highlight=False, soft_wrap=True)
         return 2
     except OSError as error:
-        hint = "; free some space and run `cts resume`: the run is kept" if error.errno == errno.ENOSPC else ""
+        hint = "; free some space: `cts resume` then continues the run" if error.errno == errno.ENOSPC else ""
         errors.print(f"cts: {error}{hint}", markup=False, highlight=False, soft_wrap=True)
         return 2
     except session.Interrupted as stop:

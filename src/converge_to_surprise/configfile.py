@@ -56,6 +56,7 @@ def _typed(value: object, hint: Any, path: str) -> Any:
     if hint is Stage:
         return Stage.parse(str(value))
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        check(abs(value) < 2**1000, path, value, "a number that fits a float")
         return float(value)
     matches = isinstance(value, hint) and not (hint is int and isinstance(value, bool))
     check(matches, path, value, f"of type {hint.__name__}")

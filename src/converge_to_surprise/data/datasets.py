@@ -6,8 +6,10 @@ otherwise downloaded from OpenML into scikit-learn's cache. ``digits`` is part o
 
 from __future__ import annotations
 
+import http.client
 import os
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -119,7 +121,7 @@ def _array_file(path: Path, name: str) -> Dataset:
         # Pickled objects could run code of whoever wrote the file.
         content = np.load(path, allow_pickle=False)
         arrays: dict[str, Array] = {"images": content} if isinstance(content, np.ndarray) else dict(content)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"cannot read {path} as an array file: {error}") from None
     if "x_train" in arrays:
         train = to_store(arrays["x_train"], arrays.get("y_train"), f"x_train of {path}")
@@ -137,7 +139,7 @@ def _download(name: str) -> Dataset:
     assert described is not None
     try:
         bundle = fetch_openml(described.name, version=described.version, as_frame=False, parser="liac-arff")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, http.client.HTTPException) as error:
         raise ValueError(
             f"{name} is not in the local folder and could not be downloaded from OpenML ({error}). "
             f"Put {name}.npz or its IDX files into a folder and give it as --data-dir or CTS_DATA; "

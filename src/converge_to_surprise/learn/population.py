@@ -71,7 +71,9 @@ def batch_logits(
             gathered.add(x)
             x = pool(x) if unit.pool else x
             if stored is None:
-                stored = torch.empty(len(views), *x.shape[1:], device=x.device, memory_format=torch.channels_last)
+                stored = torch.empty(
+                    len(views), *x.shape[1:], dtype=x.dtype, device=x.device, memory_format=torch.channels_last
+                )
             stored[part] = x
         assert stored is not None
         # The statistics of a flipped channel are those of the original but for the sign of the mean.
@@ -128,7 +130,8 @@ class _Gather:
         share = torch.tensor(self.values, dtype=torch.double, device=means.device)[:, None] / total
         mean = (share * means).sum(0)
         variance = (share * (variances + (means - mean) ** 2)).sum(0)
-        return Statistics(mean.float(), variance.float(), total)
+        dtype = self.means[0].dtype
+        return Statistics(mean.to(dtype), variance.to(dtype), total)
 
 
 class Views(NamedTuple):

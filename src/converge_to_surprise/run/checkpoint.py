@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import safetensors.torch
 from safetensors import SafetensorError
@@ -57,6 +56,8 @@ def load(path: Path) -> Snapshot:
     description = read_json(path)
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise ValueError(f"{path} is not a checkpoint of this program")
+    if not isinstance(data := description.get("data"), dict):
+        raise ValueError(f"{path} is damaged: it has no data")
     if description.get("version") != VERSION:
         raise ValueError(f"{path} has version {description.get('version')}; this program reads version {VERSION}")
     tensors = path.with_suffix(".safetensors")
@@ -66,7 +67,6 @@ def load(path: Path) -> Snapshot:
         raise ValueError(f"cannot read the checkpoint {tensors}: {error}") from None
     if hashlib.sha256(content).hexdigest() != description.get("sha256"):
         raise ValueError(f"the checkpoint {tensors} is truncated or damaged: its checksum does not match")
-    data: dict[str, Any] = description["data"]
     try:
         return Snapshot(safetensors.torch.load(content), data)
     except SafetensorError as error:

@@ -27,6 +27,7 @@ from .files import read_json, write_atomically, write_json
 
 FORMAT = "converge-to-surprise run"
 VERSION = 1
+LOCK = ".lock"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +72,7 @@ class RunFolder:
         run = cls(path)
         if path.exists() and not path.is_dir():
             raise ValueError(f"--out is {path}, which is a file; give a folder")
-        if path.is_dir() and any(path.iterdir()):
+        if path.is_dir() and any(entry.name != LOCK for entry in path.iterdir()):
             if not run.config.is_file():
                 raise ValueError(f"{path} is not empty and holds no run; give another folder")
             if not force:
@@ -94,7 +95,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder for this process; the lock goes with the process, however it ends."""
-        lock = FileLock(self.path / ".lock", timeout=0)
+        lock = FileLock(self.path / LOCK, timeout=0)
         try:
             with lock:
                 yield

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import torch
 from torch import Tensor
 
 from .. import __version__
@@ -82,8 +83,26 @@ def fingerprint(images: Tensor) -> str:
     return digest.hexdigest()
 
 
+def check_device(name: str) -> None:
+    """Refuse a device that is not one or that this machine does not have."""
+    try:
+        torch.zeros(1, device=name).cpu()
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device is {name!r}, which cannot be used here: {str(error).splitlines()[0]}") from None
+
+
+@contextmanager
+def _of_this_run(run: RunFolder) -> Iterator[None]:
+    """A checkpoint that is whole can still be another run's: its network has other sizes, or parts are missing."""
+    try:
+        yield
+    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"the newest checkpoint in {run.checkpoints} does not fit the run's configuration") from error
+
+
 def begin(run: RunFolder, dataset: Dataset, source: str, data_dir: Path | None, preset: str, config: Config) -> Trainer:
     """Check that images and settings fit, then describe the run in its folder. Nothing is touched if they do not."""
+    check_device(config.device)
     trainer = Trainer(dataset.train.images, config)
     run.make()
     with run.locked():
@@ -110,10 +129,12 @@ def reopen(run: RunFolder, dataset: Dataset) -> tuple[Trainer, list[str]]:
     description = run.description()
     if fingerprint(dataset.train.images) != description.fingerprint:
         raise ValueError(f"{description.source} does not hold the images that {run.path} was begun with")
+    check_device(description.config.device)
     trainer = Trainer(dataset.train.images, description.config)
     snapshot, problems = checkpoint.load_newest(run.checkpoints)
     if snapshot is not None:
-        trainer.restore(snapshot)
+        with _of_this_run(run):
+            trainer.restore(snapshot)
     return trainer, problems
 
 
@@ -169,12 +190,19 @@ def _finish(run: RunFolder, trainer: Trainer, dataset: Dataset) -> Assessment:
     return assessment
 
 
-def trained_network(run: RunFolder) -> tuple[ResNet9, Config, int, list[int] | None]:
-    """The network at the newest checkpoint, its configuration, the steps done and the numbering of the clusters."""
+def trained_network(run: RunFolder) -> tuple[ResNet9, Config, list[int] | None, list[str]]:
+    """The network at the newest checkpoint, its configuration, the numbering of the clusters, and warnings."""
     description = run.description()
-    snapshot, _ = checkpoint.load_newest(run.checkpoints)
+    check_device(description.config.device)
+    snapshot, problems = checkpoint.load_newest(run.checkpoints)
     if snapshot is None:
         raise ValueError(f"{run.path} has no checkpoint yet; continue it with `cts resume {run.path}`")
-    network = network_of(snapshot, description.config, description.shape[0])
-    order = read_json(run.result)["order"] if run.result.is_file() else None
-    return network, description.config, snapshot.data["step"], order
+    with _of_this_run(run):
+        network = network_of(snapshot, description.config, description.shape[0])
+    order = None
+    if run.result.is_file():
+        result = read_json(run.result)
+        order = result.get("order") if isinstance(result, dict) else None
+        if not isinstance(order, list) or sorted(order) != list(range(network.clusters)):
+            raise ValueError(f"{run.result} is damaged: it does not say which output is which cluster")
+    return network, description.config, order, problems

@@ -1,0 +1,317 @@
+"""Data sets by name, from a local folder or from OpenML, and array files."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import pickle
+import struct
+import urllib.error
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from converge_to_surprise.data import datasets
+from converge_to_surprise.data.datasets import canonical, load
+
+RNG = np.random.default_rng(0)
+TRAIN = RNG.integers(0, 256, (6, 5, 4), dtype=np.uint8)
+TEST = RNG.integers(0, 256, (3, 5, 4), dtype=np.uint8)
+LABELS = np.array([3, 1, 4, 1, 5, 9], dtype=np.uint8)
+
+
+def idx_bytes(array: npt.NDArray[np.uint8]) -> bytes:
+    """An IDX file of bytes."""
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("this test must not reach for the network")
+
+    monkeypatch.setattr(datasets, "fetch_openml", refuse)
+    monkeypatch.delenv("CTS_DATA", raising=False)
+
+
+def write_npz(path: Path) -> None:
+    np.savez(path, x_train=TRAIN, y_train=LABELS, x_test=TEST, y_test=LABELS[:3])
+
+
+def assert_loaded(loaded: datasets.Dataset) -> None:
+    np.testing.assert_array_equal(loaded.train.images[:, 0].numpy(), TRAIN)
+    assert loaded.train.labels is not None
+    assert loaded.train.labels.tolist() == LABELS.tolist()
+    assert loaded.test is not None
+    np.testing.assert_array_equal(loaded.test.images[:, 0].numpy(), TEST)
+    assert loaded.evaluation is loaded.test
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [("mnist", "mnist"), ("MNIST", "mnist"), ("Fashion_MNIST", "fashion-mnist"), ("fashion-mnist", "fashion-mnist"),
+     ("USPS", "usps"), ("Digits", "digits"), ("fashionmnist", None), ("mnist.npz", None), ("", None)],
+)  # fmt: skip
+def test_spellings(spelling: str, name: str | None) -> None:
+    assert canonical(spelling) == name
+
+
+def test_digits_need_nothing() -> None:
+    loaded = load("digits")
+    assert loaded.name == "digits"
+    assert tuple(loaded.train.images.shape) == (1797, 1, 8, 8)
+    assert (int(loaded.train.images.min()), int(loaded.train.images.max())) == (0, 255)
+    assert loaded.train.labels is not None
+    assert sorted(set(loaded.train.labels.tolist())) == list(range(10))
+    assert loaded.test is None
+    assert loaded.evaluation is loaded.train
+
+
+@pytest.mark.parametrize("file", ["fashion-mnist.npz", "fashion_mnist.npz"])
+def test_local_npz(tmp_path: Path, file: str) -> None:
+    write_npz(tmp_path / file)
+    loaded = load("Fashion-MNIST", tmp_path)
+    assert loaded.name == "fashion-mnist"
+    assert_loaded(loaded)
+
+
+def test_the_variable_serves_as_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_npz(tmp_path / "usps.npz")
+    monkeypatch.setenv("CTS_DATA", str(tmp_path))
+    assert_loaded(load("usps"))
+
+
+def test_the_flag_beats_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    write_npz(tmp_path / "here" / "usps.npz")
+    monkeypatch.setenv("CTS_DATA", str(tmp_path / "nowhere"))
+    assert_loaded(load("usps", tmp_path / "here"))
+
+
+def test_a_folder_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"--data-dir is '.*nowhere', which is not a folder"):
+        load("mnist", tmp_path / "nowhere")
+    monkeypatch.setenv("CTS_DATA", str(tmp_path / "lost"))
+    with pytest.raises(ValueError, match=r"CTS_DATA is '.*lost', which is not a folder"):
+        load("mnist")
+
+
+@pytest.mark.parametrize("place", ["", "fashion-mnist", "fashion_mnist", "FashionMNIST/raw"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_idx_folders(tmp_path: Path, place: str, compressed: bool) -> None:
+    folder = tmp_path / place
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = {
+        "train-images-idx3-ubyte": TRAIN,
+        "train-labels-idx1-ubyte": LABELS,
+        "t10k-images-idx3-ubyte": TEST,
+        "t10k-labels-idx1-ubyte": LABELS[:3],
+    }
+    for name, array in arrays.items():
+        content = idx_bytes(array)
+        (folder / (name + ".gz" * compressed)).write_bytes(gzip.compress(content) if compressed else content)
+    assert_loaded(load("fashion-mnist", tmp_path))
+
+
+def test_idx_images_alone_are_enough(tmp_path: Path) -> None:
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx_bytes(TRAIN))
+    loaded = load("mnist", tmp_path)
+    assert loaded.train.labels is None
+    assert loaded.test is None
+
+
+def test_truncated_idx_file(tmp_path: Path) -> None:
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx_bytes(TRAIN)[:-7])
+    with pytest.raises(ValueError, match="train-images-idx3-ubyte is truncated"):
+        load("mnist", tmp_path)
+
+
+@pytest.mark.parametrize(("images", "labels"), [("images", "labels"), ("x", "y"), ("X", "target"), ("arr_0", "y")])
+def test_own_npz(tmp_path: Path, images: str, labels: str) -> None:
+    arrays: dict[str, Any] = {images: TRAIN, labels: LABELS}
+    np.savez(tmp_path / "own.npz", **arrays)
+    loaded = load(str(tmp_path / "own.npz"))
+    np.testing.assert_array_equal(loaded.train.images[:, 0].numpy(), TRAIN)
+    assert loaded.train.labels is not None
+    assert loaded.train.labels.tolist() == LABELS.tolist()
+    assert loaded.evaluation is loaded.train
+
+
+def test_own_npy(tmp_path: Path) -> None:
+    np.save(tmp_path / "own.npy", TRAIN)
+    loaded = load(str(tmp_path / "own.npy"))
+    np.testing.assert_array_equal(loaded.train.images[:, 0].numpy(), TRAIN)
+    assert loaded.train.labels is None
+
+
+def test_own_npz_with_two_parts(tmp_path: Path) -> None:
+    write_npz(tmp_path / "own.npz")
+    assert_loaded(load(str(tmp_path / "own.npz")))
+
+
+class Trap:
+    """Leaves a trace when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
+        return (open, (str(self.path), "w"))
+
+
+@pytest.mark.parametrize("file", ["trap.npy", "trap.npz", "plain.npy", "labels.npz"])
+def test_pickled_objects_are_refused_and_never_run(tmp_path: Path, file: str) -> None:
+    trace = tmp_path / "trace"
+    objects = np.array([Trap(trace)] * 6, dtype=object)
+    path = tmp_path / file
+    if file == "trap.npy":
+        np.save(path, objects, allow_pickle=True)
+    elif file == "trap.npz":
+        np.savez(path, images=objects)
+    elif file == "plain.npy":
+        path.write_bytes(pickle.dumps(Trap(trace)))
+    else:
+        np.savez(path, images=TRAIN, labels=objects)
+    with pytest.raises(ValueError, match=r"cannot read .* as an array file") as refused:
+        load(str(path))
+    assert str(path) in str(refused.value)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("damage", ["empty", "truncated", "garbage inside", "text"])
+@pytest.mark.parametrize("file", ["own.npz", "own.npy"])
+def test_damaged_array_files(tmp_path: Path, file: str, damage: str) -> None:
+    path = tmp_path / file
+    if file == "own.npz":
+        np.savez_compressed(path, images=TRAIN.repeat(100, axis=0))
+    else:
+        np.save(path, TRAIN)
+    whole = path.read_bytes()
+    path.write_bytes(
+        {
+            "empty": b"",
+            "truncated": whole[: len(whole) // 2],
+            # Behind the first local header of the archive, or over the header of the array.
+            "garbage inside": whole[:60] + b"\xff" * 20 + whole[80:] if file == "own.npz" else b"\xff" * len(whole),
+            "text": b"these are no images",
+        }[damage]
+    )
+    with pytest.raises(ValueError, match=r"cannot read .* as an array file"):
+        load(str(path))
+
+
+def test_npz_without_images(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", pictures=TRAIN, y=LABELS)
+    with pytest.raises(ValueError, match=r"own.npz has the arrays \['pictures', 'y'\]; one of them must be called"):
+        load(str(tmp_path / "own.npz"))
+
+
+def test_problems_of_the_array_name_the_file(tmp_path: Path) -> None:
+    np.savez(tmp_path / "own.npz", x_train=TRAIN, x_test=TEST.astype(complex))
+    with pytest.raises(ValueError, match=r"x_test of .*own.npz has dtype complex128"):
+        load(str(tmp_path / "own.npz"))
+
+
+def test_unknown_sources(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"no data set or file 'mnits'; give a name \(mnist, fashion-mnist, usps, digi"
+    ):
+        load("mnits")
+    with pytest.raises(ValueError, match=r"no data set or file '.*none.npz'"):
+        load(str(tmp_path / "none.npz"))
+    (tmp_path / "notes.txt").write_text("hello")
+    for existing in (tmp_path, tmp_path / "notes.txt"):
+        with pytest.raises(ValueError, match="is not a source of images"):
+            load(str(existing))
+
+
+def fake_openml(
+    monkeypatch: pytest.MonkeyPatch, name: str, data: npt.NDArray[Any], target: npt.NDArray[Any], train: int
+) -> list[tuple[str, int]]:
+    """OpenML as the client hands it over: one row per image, classes as text. Returns what was asked for."""
+    asked: list[tuple[str, int]] = []
+
+    def fetch(openml_name: str, *, version: int, as_frame: bool, parser: str) -> SimpleNamespace:
+        assert not as_frame
+        assert parser == "liac-arff"  # the other parser needs pandas
+        asked.append((openml_name, version))
+        return SimpleNamespace(data=data, target=target)
+
+    described = datasets.NAMED[name]
+    assert described is not None
+    small = datasets._OpenML(described.name, described.version, described.side, train)
+    monkeypatch.setattr(datasets, "fetch_openml", fetch)
+    monkeypatch.setitem(datasets.NAMED, name, small)
+    return asked
+
+
+@pytest.mark.parametrize(("name", "there"), [("mnist", "mnist_784"), ("fashion-mnist", "Fashion-MNIST")])
+def test_download(monkeypatch: pytest.MonkeyPatch, name: str, there: str) -> None:
+    rows = RNG.integers(0, 256, (7, 784))
+    rows[0, 0], rows[0, 1] = 0, 255
+    asked = fake_openml(monkeypatch, name, rows.astype(float), np.array(list("5041921"), dtype=object), train=5)
+    loaded = load(name)
+    assert asked == [(there, 1)]
+    np.testing.assert_array_equal(loaded.train.images.numpy(), rows[:5].reshape(5, 1, 28, 28))
+    assert loaded.test is not None
+    np.testing.assert_array_equal(loaded.test.images.numpy(), rows[5:].reshape(2, 1, 28, 28))
+    assert loaded.train.labels is not None
+    assert loaded.train.labels.tolist() == [5, 0, 4, 1, 9]
+    assert loaded.test.labels is not None
+    assert loaded.test.labels.tolist() == [2, 1]
+
+
+def test_download_of_usps(monkeypatch: pytest.MonkeyPatch) -> None:
+    # OpenML has USPS from -1 (black) to 1, its digits 0..9 as classes 1..10.
+    rows = RNG.uniform(-1, 1, (5, 256))
+    rows[0, 0], rows[0, 1] = -1, 1
+    fake_openml(monkeypatch, "usps", rows, np.array(["7", "6", "1", "10", "2"]), train=3)
+    loaded = load("usps")
+    assert tuple(loaded.train.images.shape) == (3, 1, 16, 16)
+    expected = np.round((rows + 1) / 2 * 255).reshape(5, 1, 16, 16)
+    np.testing.assert_array_equal(loaded.train.images.numpy(), expected[:3])
+    assert loaded.train.labels is not None
+    assert loaded.train.labels.tolist() == [6, 5, 0]
+    assert loaded.test is not None
+    assert loaded.test.labels is not None
+    assert loaded.test.labels.tolist() == [9, 1]
+
+
+def test_splits_have_the_original_sizes() -> None:
+    described = {name: entry for name, entry in datasets.NAMED.items() if entry is not None}
+    assert {name: (entry.train, entry.side) for name, entry in described.items()} == {
+        "mnist": (60_000, 28),
+        "fashion-mnist": (60_000, 28),
+        "usps": (7_291, 16),
+    }
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        urllib.error.URLError("Name or service not known"),
+        ConnectionResetError("reset"),
+        TimeoutError("too slow"),
+        http.client.IncompleteRead(b"half"),
+        EOFError("the file ended early"),
+        ValueError("md5 checksum does not match"),
+    ],
+)
+def test_offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(datasets, "fetch_openml", fail)
+    with pytest.raises(ValueError, match="could not be downloaded from OpenML") as refused:
+        load("mnist", tmp_path)
+    message = str(refused.value)
+    assert message.startswith("mnist is not in the local folder")
+    assert str(error) in message
+    assert "mnist.npz" in message
+    assert "--data-dir or CTS_DATA" in message
+    assert "\n" not in message

@@ -1,0 +1,161 @@
+"""The ``paper`` preset is the paper's. The numbers here were copied from its section 4.1 and table 4 and, where it is
+silent, from the authors' public code, and not from the module under test.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from converge_to_surprise.config import Config, Stage
+from converge_to_surprise.learn.evolution import fraction_perturbed
+from converge_to_surprise.learn.schedule import batch_positions, batches_per_epoch, count_steps, steps
+from converge_to_surprise.presets import PresetName, resolve
+
+IMAGES = {"mnist": 60_000, "fashion-mnist": 60_000, "usps": 7_291}
+SIDE = {"mnist": 28, "fashion-mnist": 28, "usps": 16}
+
+# Table 4, row by row: MNIST, Fashion-MNIST, USPS. A dash in the paper is "off" here.
+TABLE_4: dict[str, tuple[Any, Any, Any]] = {
+    "side": (28, 28, 32),
+    "rotation": (20, 20, 10),
+    "rotation_prob": (1.0, 1.0, 0.5),
+    "brightness": (0.3, 0.3, 0.15),
+    "contrast": (0.3, 0.3, 0.15),
+    "crop_edges": (range(24, 29), range(24, 29), range(30, 33)),
+    "crop_prob": (1.0, 1.0, 1.0),
+    "flip_prob": (0.0, 0.5, 0.0),
+    "zoom_out_prob": (0.0, 0.0, 1.0),
+    "zoom_out": (None, None, (2, 6)),
+}
+
+
+def paper(dataset: str) -> Config:
+    side = SIDE[dataset]
+    return resolve("paper", None, dataset, IMAGES[dataset], (1, side, side))
+
+
+@pytest.mark.parametrize(("column", "dataset"), list(enumerate(IMAGES)))
+def test_table_4(column: int, dataset: str) -> None:
+    config = paper(dataset)
+    table = {name: row[column] for name, row in TABLE_4.items()}
+    augmentation = config.augmentation
+    side = SIDE[dataset] * config.views.upsample
+    assert side == table["side"]
+    assert range(side - augmentation.crop, side + 1) == table["crop_edges"]
+    for name in ("rotation", "rotation_prob", "brightness", "contrast", "crop_prob", "flip_prob", "zoom_out_prob"):
+        assert getattr(augmentation, name) == table[name], name
+    if table["zoom_out"]:
+        assert augmentation.zoom_out == table["zoom_out"]
+    assert augmentation.saturation == 0
+    assert augmentation.sampling == "nearest"
+    assert augmentation.outside == "black"
+
+
+@pytest.mark.parametrize("dataset", IMAGES)
+def test_views_and_network(dataset: str) -> None:
+    config = paper(dataset)
+    assert config.views.fill is False  # hidden pixels are black
+    assert config.views.upsample == (2 if dataset == "usps" else 1)
+    assert config.network.clusters == 64
+    assert config.network.width == 8
+    assert config.network.alive == 10
+
+
+@pytest.mark.parametrize("dataset", IMAGES)
+def test_evolution(dataset: str) -> None:
+    settings = paper(dataset).evolution
+    assert settings.population == 32
+    assert settings.sigma == 0.02
+    assert settings.learning_rate == 0.005
+    assert settings.weight_decay == 0.005
+    assert settings.batch == {"mnist": 3000, "fashion-mnist": 3000, "usps": 3650}[dataset]
+    assert settings.score == "surprise"
+    assert fraction_perturbed(0, settings) == 0.01
+    assert fraction_perturbed(98, settings) == pytest.approx(1 - 0.99 / 99)
+    assert fraction_perturbed(99, settings) == fraction_perturbed(2999, settings) == 1.0
+
+
+@pytest.mark.parametrize("dataset", IMAGES)
+def test_consolidation(dataset: str) -> None:
+    settings = paper(dataset).consolidation
+    assert settings.tau == 0.005
+    assert settings.learning_rate == 1e-3
+    assert settings.batch == 128
+    assert settings.logit_scale == 1
+
+
+def test_schedules() -> None:
+    two = (("evolution", 2000, 0, 0), ("evolution", 1000, 4, 25))
+    three = (("evolution", 4000, 0, 0), ("evolution", 4000, 2, 500), ("evolution", 1000, 4, 25))
+    for dataset, expected in (("mnist", two), ("fashion-mnist", two), ("usps", three)):
+        schedule = paper(dataset).schedule
+        assert tuple((stage.kind, stage.epochs, stage.passes, stage.every) for stage in schedule) == expected
+
+
+@pytest.mark.parametrize(
+    ("dataset", "updates", "epochs", "passes"),
+    # MNIST: 1000 / 25 rounds of 4. USPS: 4000 / 500 rounds of 2, then 1000 / 25 rounds of 4.
+    [("mnist", 20, 3000, 160), ("fashion-mnist", 20, 3000, 160), ("usps", 2, 9000, 16 + 160)],
+)
+def test_number_of_steps(dataset: str, updates: int, epochs: int, passes: int) -> None:
+    config, images = paper(dataset), IMAGES[dataset]
+    assert batches_per_epoch(images, config.evolution.batch) == updates
+    kinds = Counter(step.kind for step in steps(config, images))
+    assert kinds == {"evolution": updates * epochs, "consolidate": passes}
+    assert count_steps(config, images) == updates * epochs + passes
+
+
+def test_consolidation_falls_on_the_epochs_of_algorithm_1() -> None:
+    rounds = [step for step in steps(paper("usps"), 7_291) if step.kind == "consolidate" and step.first]
+    ended = [step.epoch + 1 for step in rounds]  # algorithm 1 counts epochs from 1
+    assert ended == [*range(4500, 8001, 500), *range(8025, 9001, 25)]
+
+
+def test_usps_batches_are_nearly_equal() -> None:
+    config = paper("usps")
+    epoch = itertools.islice(steps(config, 7_291), 2)
+    parts = [batch_positions(step, 7_291, 0) for step in epoch]
+    assert [len(part) for part in parts] == [3646, 3645]
+    assert sorted(position for part in parts for position in part.tolist()) == list(range(7_291))
+
+
+def test_a_batch_never_exceeds_the_images() -> None:
+    for preset in ("paper", "fast"):
+        for search in ("evolution", "relaxed"):
+            config = resolve(preset, search, "mine", 40, (1, 8, 8))
+            batch = config.evolution.batch if search == "evolution" else config.relaxed.batch
+            assert batch == 40
+
+
+@pytest.mark.parametrize(("preset", "kind"), [("paper", "evolution"), ("fast", "relaxed")])
+def test_the_search_of_a_preset(preset: PresetName, kind: str) -> None:
+    assert resolve(preset, None, "digits", 1797, (1, 8, 8)).schedule[0].kind == kind
+    assert resolve(preset, "evolution", "digits", 1797, (1, 8, 8)).schedule[0].kind == "evolution"
+    assert resolve(preset, "relaxed", "digits", 1797, (1, 8, 8)).schedule[0].kind == "relaxed"
+
+
+def test_fast_is_a_relaxed_search_then_a_merge_then_consolidation() -> None:
+    config = resolve("fast", None, "mnist", 60_000, (1, 28, 28))
+    assert [stage.kind for stage in config.schedule] == ["relaxed", "merge", "consolidate"]
+    assert config.views.fill
+    assert config.augmentation.sampling == "bilinear"
+
+
+@pytest.mark.parametrize(
+    ("shape", "crop", "saturation"), [((1, 28, 28), 4, 0.0), ((3, 32, 70), 5, 0.3), ((1, 2, 2), 0, 0.0)]
+)
+def test_own_images_get_an_augmentation_by_size_and_colour(
+    shape: tuple[int, int, int], crop: int, saturation: float
+) -> None:
+    augmentation = resolve("fast", None, "holiday", 500, shape).augmentation
+    assert (augmentation.crop, augmentation.saturation, augmentation.flip_prob) == (crop, saturation, 0)
+
+
+def test_few_images_of_ones_own_get_the_longer_schedule() -> None:
+    assert sum(stage.epochs for stage in resolve("paper", None, "mine", 9_999, (1, 8, 8)).schedule) == 9000
+    assert sum(stage.epochs for stage in resolve("paper", None, "mine", 10_000, (1, 8, 8)).schedule) == 3000
+    assert resolve("paper", None, "mine", 10_000, (1, 8, 8)).schedule[-1] == Stage("strong", "evolution", 1000, 4, 25)
