@@ -78,6 +78,8 @@ def test_tensors_without_description_do_not_count(tmp_path: Path) -> None:
     found, problems = checkpoint.load_newest(tmp_path)
     assert_equal(found, snapshot(1))
     assert problems == []
+    checkpoint.save(tmp_path, snapshot(3))
+    assert sorted({path.stem for path in tmp_path.iterdir()}) == ["step-000000001", "step-000000003"]
 
 
 def edit(path: Path, **changes: Any) -> None:

@@ -137,6 +137,16 @@ def test_clear_removes_the_run_and_nothing_else(run: RunFolder) -> None:
     run.clear()  # nothing left to remove is no error
 
 
+def test_sweep_removes_what_a_kill_left_and_nothing_else(run: RunFolder) -> None:
+    before = contents(run.path)
+    (run.path / ".history.jsonl.abcd1234").touch()
+    (run.path / ".result.json.abcd1234").touch()
+    (run.checkpoints / ".step-000000002.safetensors.abcd1234").touch()
+    (run.path / ".notes.txt.swp").write_text("mine")
+    run.sweep()
+    assert contents(run.path) == before | {".notes.txt.swp": b"mine"}
+
+
 def test_make_says_why_not(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"cannot make the run folder .*file/run: Not a directory"):

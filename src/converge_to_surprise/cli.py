@@ -53,11 +53,15 @@ def _stage_rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.
     )
 
 
+Source = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
+Run = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+
+
 @dataclass(frozen=True)
 class Fit:
     """Find the clusters in a set of images and keep the run in a folder."""
 
-    source: tyro.conf.Positional[str]
+    source: Source
     """A data set (mnist, fashion-mnist, usps, digits) or an .npz or .npy file of images."""
     out: Path
     """Folder for the run; it must not hold one already."""
@@ -79,7 +83,7 @@ class Fit:
 class Resume:
     """Continue a run that was broken off, exactly where it was."""
 
-    run: tyro.conf.Positional[Path]
+    run: Run
     data_dir: Path | None = None
     """Folder with local copies of the named data sets, if it has moved."""
 
@@ -88,8 +92,8 @@ class Resume:
 class Evaluate:
     """Compare a run's clusters with known classes, on the test split where there is one."""
 
-    run: tyro.conf.Positional[Path]
-    source: tyro.conf.Positional[str]
+    run: Run
+    source: Source
     json: bool = False
     """Print one JSON object instead of a table."""
     split: Literal["test", "train"] = "test"
@@ -101,7 +105,7 @@ class Evaluate:
 class Show:
     """Say what a run is, how far it got and what it found."""
 
-    run: tyro.conf.Positional[Path]
+    run: Run
 
 
 Command = (

@@ -29,6 +29,8 @@ def to_store(pixels: Array, labels: Array | None, name: str) -> ImageStore:
     images = _to_bytes(_to_nchw(np.asarray(pixels), name), name)
     if len(images) == 0:
         raise ValueError(f"{name} holds no images")
+    if images.size == 0:
+        raise ValueError(f"{name} holds images of {images.shape[2]}x{images.shape[3]} pixels")
     checked = None if labels is None else _check_labels(np.asarray(labels), len(images), name)
     return ImageStore(torch.from_numpy(np.ascontiguousarray(images)), checked)
 

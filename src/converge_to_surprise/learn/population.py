@@ -13,7 +13,9 @@ only a quarter of a pooled layer is stored, normalised and rectified.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import NamedTuple
 
@@ -57,12 +59,13 @@ def batch_logits(
     for index, unit in enumerate(network.units):
         assert isinstance(unit, Unit)
         if unit.skip == "open":
-            kept = torch.empty_like(current)
-        filters, weight = _increasing(
-            parameters[f"units.{index}.conv.weight"], parameters[f"units.{index}.norm.weight"]
-        )
+            kept = _workspace.take("kept", current.shape, current)
+        weight = parameters[f"units.{index}.norm.weight"]
+        # A channel with a negative weight is turned round, so that normalisation is increasing in every channel.
+        sign = torch.where(weight < 0, -1.0, 1.0).to(weight.dtype)
+        filters = channels_last(parameters[f"units.{index}.conv.weight"] * sign[:, None, None, None])
         gathered = _Gather()
-        stored: Tensor | None = None
+        stored = current
         for part in _slices(len(views), chunk):
             x = _activate(current[part], normalisation, None if add is None else add[part])
             if unit.skip == "open" and kept is not None:
@@ -70,19 +73,14 @@ def batch_logits(
             x = F.conv2d(x, filters, padding=1)
             gathered.add(x)
             x = pool(x) if unit.pool else x
-            if stored is None:
-                stored = torch.empty(
-                    len(views), *x.shape[1:], dtype=x.dtype, device=x.device, memory_format=torch.channels_last
-                )
+            if part.start == 0:
+                stored = _workspace.take(index % 2, (len(views), *x.shape[1:]), x)
             stored[part] = x
-        assert stored is not None
-        # The statistics of a flipped channel are those of the original but for the sign of the mean.
-        whole = gathered.whole()
-        sign = torch.where(parameters[f"units.{index}.norm.weight"] < 0, -1.0, 1.0)
-        statistics.append(whole._replace(mean=whole.mean * sign))
-        current, add = stored, kept if unit.skip == "close" else None
+        seen = gathered.whole()
+        statistics.append(seen._replace(mean=seen.mean * sign))
         bias = parameters[f"units.{index}.norm.bias"]
-        normalisation = _Normalisation(whole.mean, whole.variance, weight, bias, unit.norm.eps)
+        normalisation = _Normalisation(seen.mean, seen.variance, weight * sign, bias, unit.norm.eps)
+        current, add = stored, kept if unit.skip == "close" else None
     features = torch.cat(
         [
             _activate(current[part], normalisation, None if add is None else add[part]).mean((2, 3))
@@ -92,14 +90,39 @@ def batch_logits(
     return F.linear(features, parameters["head.weight"], parameters["head.bias"]), statistics
 
 
+class _Workspace(threading.local):
+    """Memory for the layers of one thread, used again for every member.
+
+    Fresh memory of this size would be fetched from the operating system, page by page, for every layer of every member.
+    """
+
+    def __init__(self) -> None:
+        self._flat: dict[str | int, Tensor] = {}
+
+    def take(self, slot: str | int, shape: Sequence[int], like: Tensor) -> Tensor:
+        """An uninitialised channels-last tensor; what the slot held before is overwritten."""
+        count, channels, height, width = shape
+        size = math.prod(shape)
+        flat = self._flat.get(slot)
+        if flat is None or len(flat) < size or flat.dtype != like.dtype or flat.device != like.device:
+            flat = self._flat[slot] = torch.empty(size, dtype=like.dtype, device=like.device)
+        return flat[:size].view(count, height, width, channels).permute(0, 3, 1, 2)
+
+
+_workspace = _Workspace()
+
+
+def keep_small_blocks() -> None:
+    """Tell the C library's allocator to keep freed blocks of up to 32 MB instead of returning them to the system.
+
+    glibc adapts to the largest block that was ever freed; once it has seen this one, the temporaries of a chunk are
+    recycled. Elsewhere this does nothing of note.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)
+
+
 def _slices(total: int, chunk: int) -> Iterator[slice]:
     return (slice(start, min(start + chunk, total)) for start in range(0, total, chunk))
-
-
-def _increasing(filters: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Filters and BatchNorm weight with the signs turned where the weight is negative."""
-    sign = torch.where(weight < 0, -1.0, 1.0)
-    return channels_last(filters * sign[:, None, None, None]), weight.abs()
 
 
 def _activate(x: Tensor, normalisation: _Normalisation | None, add: Tensor | None) -> Tensor:

@@ -208,6 +208,7 @@ def network_of(snapshot: Snapshot, config: Config, channels: int) -> ResNet9:
 @contextmanager
 def _workers(threads: int) -> Iterator[Executor]:
     """A pool whose workers compute with one thread each, while this thread may use all of them."""
+    population.keep_small_blocks()
     before = torch.get_num_threads()
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         try:

@@ -31,7 +31,9 @@ def save(folder: Path, snapshot: Snapshot) -> Path:
     write_json(path, {"format": FORMAT, "version": VERSION, "sha256": digest, "data": snapshot.data})
     for old in _newest_first(folder)[KEEP:]:
         old.unlink()
-        old.with_suffix(".safetensors").unlink(missing_ok=True)
+    for tensors in folder.glob("step-*.safetensors"):
+        if not tensors.with_suffix(".json").exists():  # of an old checkpoint, or of one that was never finished
+            tensors.unlink()
     return path
 
 

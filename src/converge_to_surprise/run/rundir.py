@@ -92,6 +92,13 @@ class RunFolder:
         for file in (self.result, self.labels, self.history, self.config):
             file.unlink(missing_ok=True)
 
+    def sweep(self) -> None:
+        """Remove what a kill in the middle of a write left behind. Only for who holds the lock."""
+        names = [file.name for file in (self.config, self.history, self.result, self.labels)]
+        leftovers = [path for name in names for path in self.path.glob(f".{name}.*")]
+        for leftover in [*leftovers, *self.checkpoints.glob(".step-*")]:
+            leftover.unlink(missing_ok=True)
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder for this process; the lock goes with the process, however it ends."""

@@ -145,6 +145,7 @@ def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[R
     """
     seconds = trainer.config.checkpoint_seconds
     with run.locked(), _interruptible() as interruption:
+        run.sweep()
         run.forget_after(trainer.step)
         with run.history_file() as history:
             latest, saved, due = trainer.snapshot(), trainer.step, time.monotonic() + seconds

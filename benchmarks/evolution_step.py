@@ -1,0 +1,172 @@
+"""How fast is one update of the evolution strategy, as a share of the bare network's forward pass?
+
+    python benchmarks/evolution_step.py [--members 32] [--images 3000] [--threads 2] [--rounds 3] [--no-vmap]
+
+Prints views per second of
+
+- bare:   the network's own forward pass over the same views, at its best chunk size and best way of using the threads;
+- update: a whole update as the trainer does it: chessboard split, augmentation, noise, all members on both views with
+          batch statistics over the whole batch, scoring, ranking, the new θ, and the refresh of the running statistics.
+          Only the members' views are counted;
+- vmap:   the members' forward passes by ``torch.func.vmap`` over stacked weights, the usual way;
+
+and the peak memory of the process up to the end of the updates. Bare and update alternate, so that both see the same
+machine; each figure is the median of the rounds. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import functional_call, stack_module_state
+
+from converge_to_surprise.config import Augmentation, Config, Evolution, Stage
+from converge_to_surprise.core import surprise
+from converge_to_surprise.learn.network import ResNet9, channels_last
+from converge_to_surprise.learn.trainer import Trainer, available_threads
+
+CHUNKS = (50, 100, 150, 250, 500)
+SIDE = 28
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def bare_ways(network: ResNet9, views: Tensor, threads: int) -> dict[str, Callable[[], None]]:
+    """The forward pass in chunks, in training and in evaluation mode, by threaded operators or by a pool of threads."""
+
+    @torch.inference_mode()
+    def forward(start: int, stop: int, chunk: int) -> None:
+        for first in range(start, stop, chunk):
+            network.logits(views[first : min(first + chunk, stop)])
+
+    def by_operators(chunk: int) -> None:
+        torch.set_num_threads(threads)
+        forward(0, len(views), chunk)
+
+    def by_pool(chunk: int) -> None:
+        cuts = np.linspace(0, len(views), threads + 1).astype(int).tolist()
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            list(pool.map(lambda part: forward(part[0], part[1], chunk), pairwise(cuts)))
+
+    def in_mode(way: Callable[[int], None], chunk: int, training: bool) -> Callable[[], None]:
+        def run() -> None:
+            network.train(training)
+            way(chunk)
+
+        return run
+
+    return {
+        f"chunk {chunk}, {name}, {'training' if training else 'evaluation'} mode": in_mode(way, chunk, training)
+        for chunk in CHUNKS
+        for name, way in (("operators", by_operators), ("pool", by_pool))
+        for training in (True, False)
+    }
+
+
+def best_way(ways: dict[str, Callable[[], None]]) -> tuple[str, Callable[[], None]]:
+    """The fastest by the median of five alternating tries."""
+    tries: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(5):
+        for name, way in ways.items():
+            tries[name].append(seconds(way))
+    name = min(tries, key=lambda name: statistics.median(tries[name]))
+    return name, ways[name]
+
+
+def vmap_speed(views: Tensor, members: int) -> float:
+    """Views per second of the members' forward passes and scores with ``vmap`` over the weights."""
+    networks = [ResNet9(1, 64) for _ in range(members)]
+    for network in networks:
+        for module in network.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                module.track_running_stats = False
+                module.running_mean = module.running_var = module.num_batches_tracked = None
+    parameters, buffers = stack_module_state(networks)
+
+    def labels(p: dict[str, Tensor], b: dict[str, Tensor], x: Tensor) -> Tensor:
+        return functional_call(networks[0], (p, b), (x,)).argmax(-1)  # type: ignore[no-any-return]
+
+    @torch.inference_mode()
+    def score() -> None:
+        pair = [torch.vmap(labels, in_dims=(0, 0, None))(parameters, buffers, view) for view in (views, views)]
+        surprise.surprise(surprise.count(pair[0], pair[1], 64))
+
+    return 2 * len(views) * members / seconds(score)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--members", type=int, default=32)
+    parser.add_argument("--images", type=int, default=3000)
+    parser.add_argument("--threads", type=int, default=available_threads())
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--vmap-members", type=int, default=4, help="members of the vmap run; its cost is linear")
+    parser.add_argument("--no-vmap", action="store_true")
+    options = parser.parse_args()
+
+    rng = np.random.default_rng(0)
+    images = torch.from_numpy(rng.integers(0, 256, (options.images, 1, SIDE, SIDE), dtype=np.uint8))
+    config = Config(
+        threads=options.threads,
+        schedule=(Stage("explore", "evolution", options.rounds + 1),),
+        evolution=Evolution(population=options.members, batch=options.images, ramp_epochs=1),
+        augmentation=Augmentation(rotation=20, crop=4, brightness=0.3, contrast=0.3),
+    )
+    trainer = Trainer(images, config)
+    updates = trainer.run()
+    views = channels_last(torch.rand(min(options.images, 3000), 1, SIDE, SIDE))
+    network = ResNet9(1, 64)
+    next(updates)  # warm-up
+    way = best_way(bare_ways(network, views, options.threads))
+    bares: list[float] = []
+    speeds: list[float] = []
+    ratios: list[float] = []
+    for number in range(options.rounds):
+        # Bare passes of half a second and more on both sides of every update: machines change their speed.
+        around = [len(views) / seconds(way[1]) for _ in range(5)]
+        began = time.perf_counter()
+        next(updates)
+        speeds.append(2 * options.images * options.members / (time.perf_counter() - began))
+        around += [len(views) / seconds(way[1]) for _ in range(5)]
+        bares.append(statistics.median(around))
+        ratios.append(speeds[-1] / bares[-1])
+        print(f"round {number}: bare {bares[-1]:,.0f} ({way[0]}), update {speeds[-1]:,.0f} views/s", flush=True)
+    bare, update = statistics.median(bares), statistics.median(speeds)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
+    torch.set_num_threads(options.threads)
+    vmap = None if options.no_vmap else vmap_speed(views, options.vmap_members)
+    if vmap:
+        print(
+            f"vmap over {options.vmap_members} members: {vmap:,.0f} views/s; update is {update / vmap:.1f} times that"
+        )
+    result = {
+        "bare": round(bare),
+        "update": round(update),
+        "vmap": vmap and round(vmap),
+        "ratio": round(statistics.median(ratios), 3),
+        "peak_mb": round(peak),
+        "seconds_per_update": round(2 * options.images * options.members / update, 3),
+        "members": options.members,
+        "images": options.images,
+        "threads": options.threads,
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
