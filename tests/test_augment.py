@@ -175,5 +175,5 @@ def test_bilinear_sampling_of_half_a_pixel_by_hand() -> None:
 
 
 def test_widening_stretches_rotation_and_crop() -> None:
-    wide = augment.widened(Augmentation(rotation=10, rotation_prob=0.5, crop=2), 2.5)
+    wide = augment.widened(Augmentation(rotation=10, rotation_prob=0.5, crop=2), 15, 3)
     assert (wide.rotation, wide.rotation_prob, wide.crop) == (25, 1.0, 5)

@@ -103,8 +103,8 @@ class Evolution:
     """Epochs over which that fraction grows linearly to 1."""
     score: str = "surprise"
     """What is maximised: surprise or orderliness (from Python: any function of two label sequences)."""
-    chunk: int = 100
-    """Views that pass through a layer together: a matter of speed only."""
+    chunk: int = 50
+    """Views that pass through the first layer together, more in later ones: a matter of speed only."""
 
     def __post_init__(self) -> None:
         check(
@@ -133,10 +133,12 @@ class Relaxed:
     """Independent linear heads on one trunk; the best is kept."""
     batch: int = 250
     learning_rate: float = 2e-3
-    diversity: float = 0.3
-    """Weight of the entropy bonus at the start; it falls linearly to zero."""
+    diversity: float = 1.0
+    """Weight of the pull towards ``diversity_floor`` clusters while it lasts."""
+    diversity_floor: float = 14.0
+    """Effective number of clusters (exp of the entropy) below which a head is pulled apart; above it is left alone."""
     diversity_until: float = 0.5
-    """Fraction of the search after which the bonus is gone."""
+    """Fraction of the search after which the pull is gone."""
 
     def __post_init__(self) -> None:
         check(0 < self.temperature < math.inf, "relaxed.temperature", self.temperature, "above 0")
@@ -144,6 +146,7 @@ class Relaxed:
         check(self.batch >= 2, "relaxed.batch", self.batch, "at least 2 images")
         check(0 < self.learning_rate < math.inf, "relaxed.learning_rate", self.learning_rate, "above 0")
         check(0 <= self.diversity < math.inf, "relaxed.diversity", self.diversity, "at least 0")
+        check(1 <= self.diversity_floor < math.inf, "relaxed.diversity_floor", self.diversity_floor, "at least 1")
         check(0 < self.diversity_until <= 1, "relaxed.diversity_until", self.diversity_until, "above 0 and at most 1")
 
 
@@ -151,22 +154,22 @@ class Relaxed:
 class Merge:
     """Which borders between clusters survive a wider augmentation than the training one."""
 
-    threshold: float = 0.89
-    """Two clusters are merged while the phi coefficient of their border is below this."""
-    widen: float = 2.0
-    """Factor on rotation and crop for the wider augmentation."""
-    images: int = 6000
-    """Images looked at, at most."""
-    repeats: int = 2
-    """Augmented looks at each image."""
+    rotation: float = 15.0
+    """Degrees by which the wider augmentation rotates further, always."""
+    crop: float = 1 / 7
+    """Share of the side by which it crops further."""
+    pairs: int = 16_000
+    """Pairs of augmented views that are looked at."""
+    weakest: float = 0.8
+    """Borders whose phi coefficient is below this are always given up."""
     smallest: float = 0.005
     """Clusters with a smaller share of the views are dissolved."""
 
     def __post_init__(self) -> None:
-        check(-1 <= self.threshold <= 1, "merge.threshold", self.threshold, "from -1 to 1")
-        check(1 <= self.widen <= 10, "merge.widen", self.widen, "from 1 to 10")
-        check(self.images >= 2, "merge.images", self.images, "at least 2")
-        check(self.repeats >= 1, "merge.repeats", self.repeats, "at least 1")
+        check(0 <= self.rotation <= 180, "merge.rotation", self.rotation, "from 0 to 180 degrees")
+        check(0 <= self.crop < 1, "merge.crop", self.crop, "at least 0 and below 1")
+        check(self.pairs >= 1, "merge.pairs", self.pairs, "at least 1")
+        check(-1 <= self.weakest <= 1, "merge.weakest", self.weakest, "from -1 to 1")
         check(0 <= self.smallest < 1, "merge.smallest", self.smallest, "at least 0 and below 1")
 
 

@@ -90,5 +90,5 @@ def _relaxed(config: Config, images: int) -> Config:
     batch = min(config.relaxed.batch, images)
     steps_per_epoch = math.ceil(images / batch)
     epochs = max(1, round(RELAXED_STEPS / steps_per_epoch))
-    schedule = (Stage("search", "relaxed", epochs), Stage("merge", "merge", 1), Stage("settle", "consolidate", 2))
+    schedule = (Stage("search", "relaxed", epochs), Stage("merge", "merge", 1))
     return replace(config, schedule=schedule, relaxed=replace(config.relaxed, batch=batch))

@@ -141,11 +141,8 @@ def grey(views: Tensor) -> Tensor:
     return (views * weights[None, :, None, None]).sum(1, keepdim=True)
 
 
-def widened(settings: Augmentation, factor: float) -> Augmentation:
-    """The same augmentation with rotation (always applied) and crop stretched by ``factor``."""
+def widened(settings: Augmentation, rotation: float, crop: int) -> Augmentation:
+    """The same augmentation with this much more rotation, now always applied, and this many more pixels cropped."""
     return replace(
-        settings,
-        rotation=min(180.0, settings.rotation * factor),
-        rotation_prob=1.0,
-        crop=round(settings.crop * factor),
+        settings, rotation=min(180.0, settings.rotation + rotation), rotation_prob=1.0, crop=settings.crop + crop
     )

@@ -7,6 +7,8 @@ about the side and 0 if they do so by chance. The pair with the weakest border i
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +19,7 @@ from torch import Tensor
 from ..config import Config
 from ..core import surprise
 from ..core.augment import augment, widened
+from ..core.metrics import Labels, adjusted_rand_index
 from ..core.views import make_views, to_float
 from . import randomness
 from .labelling import CHUNK
@@ -34,35 +37,56 @@ class Join(NamedTuple):
     """How well their border held."""
 
 
+class Tree(NamedTuple):
+    """All joins of a head from its finest clusters to one, weakest border first."""
+
+    joins: list[Join]
+    outputs: int
+    clusters: int
+    """Clusters before the first join that is not the dissolution of a tiny one."""
+
+    def groups(self, clusters: int) -> list[int]:
+        """For every output the output that stands for its cluster, once ``clusters`` clusters are left."""
+        groups = np.arange(self.outputs)
+        for kept, gone, _ in self.joins[: len(self.joins) + 1 - clusters]:
+            groups[groups == gone] = kept
+        return [int(group) for group in groups]
+
+    def border(self, clusters: int) -> float:
+        """phi of the weakest border among ``clusters`` clusters."""
+        return self.joins[len(self.joins) + 1 - clusters].phi if clusters > 1 else 1.0
+
+
 class Choice(NamedTuple):
-    """The head that was chosen, its whole merge tree and how far it was followed."""
+    """The head that was chosen, how far it was merged, and why."""
 
     head: int
-    tree: list[Join]
-    joins: int
+    clusters: int
     groups: list[int]
     """For every output the output that stands for its cluster."""
-    orderliness: list[float]
-    """Ω after merging, of every head."""
+    joins: list[Join]
+    """The chosen head's whole merge tree."""
+    agreement: dict[int, float]
+    """How well the heads agree with each other at each number of clusters that was considered."""
 
 
 @torch.inference_mode()
 def co_assignments(network: ResNet9, images: Tensor, config: Config, step: int) -> Tensor:
     """How often each pair of clusters is given to the two widely augmented views of an image. (heads, K, K)"""
     generator = randomness.torch_generator(config.seed, "merge", step)
-    wide = widened(config.augmentation, config.merge.widen)
-    chosen = torch.randperm(len(images), generator=generator)[: config.merge.images]
+    side = min(images.shape[2:]) * config.views.upsample
+    wide = widened(config.augmentation, config.merge.rotation, round(config.merge.crop * side))
     device = next(network.parameters()).device
     total = torch.zeros(network.heads, network.clusters, network.clusters, dtype=torch.long)
     network.eval()
-    for _ in range(config.merge.repeats):
-        for start in range(0, len(chosen), CHUNK):
-            pixels = to_float(images[chosen[start : start + CHUNK]].to(device))
-            labels = [
-                network.logits(channels_last(augment(view, wide, generator))).argmax(-1).reshape(len(view), -1).t()
-                for view in make_views(pixels, config.views, generator)
-            ]
-            total += surprise.joint_counts(labels[0], labels[1], network.clusters).cpu()
+    for start in range(0, config.merge.pairs, CHUNK):
+        count = min(CHUNK, config.merge.pairs - start)
+        pixels = to_float(images[torch.randint(len(images), (count,), generator=generator)].to(device))
+        labels = [
+            network.logits(channels_last(augment(view, wide, generator))).argmax(-1).reshape(count, -1).t()
+            for view in make_views(pixels, config.views, generator)
+        ]
+        total += surprise.joint_counts(labels[0], labels[1], network.clusters).cpu()
     network.train()
     return total
 
@@ -74,8 +98,8 @@ def phi(table: Table, a: int, b: int) -> float:
     return float(within / sides) if sides > 0 else 0.0
 
 
-def merge_tree(joint: Table, smallest: float) -> tuple[list[Join], int]:
-    """All joins from the finest clusters to one, weakest border first, and how many of them dissolve tiny clusters.
+def merge_tree(joint: Table, smallest: float) -> Tree:
+    """The merge tree of a head from its co-assignments (K, K).
 
     A cluster with less than ``smallest`` of the views is dissolved first, into the one that it is most confused with.
     """
@@ -96,50 +120,64 @@ def merge_tree(joint: Table, smallest: float) -> tuple[list[Join], int]:
         if size[least] >= smallest * size.sum():
             break
         join(max((k for k in alive if k != least), key=lambda k: (table[least, k], size[k], -k)), least)
-    dissolved = len(joins)
+    clusters = len(alive)
     while len(alive) > 1:
         pairs = [(a, b) for position, a in enumerate(alive) for b in alive[position + 1 :]]
         a, b = min(pairs, key=lambda pair: phi(table, *pair))
         size = table.sum(1)
         join(*((a, b) if size[a] >= size[b] else (b, a)))
-    return joins, dissolved
+    return Tree(joins, len(joint), clusters)
 
 
-def joins_below(tree: list[Join], dissolved: int, threshold: float) -> int:
-    """How many joins to follow: the tiny clusters' and then every one up to the first border that holds."""
-    followed = dissolved
-    while followed < len(tree) and tree[followed].phi < threshold:
-        followed += 1
-    return followed
+def head_agreement(trees: list[Tree], labels: Labels, clusters: int) -> Table:
+    """Adjusted Rand index of every two heads, each cut to ``clusters`` clusters; NaN for heads that have fewer.
+
+    ``labels``: the un-merged outputs of some images under each head. (n, heads)
+    """
+    table = np.full((len(trees), len(trees)), np.nan)
+    able = [head for head, tree in enumerate(trees) if tree.clusters >= clusters]
+    cut = {head: np.array(trees[head].groups(clusters))[labels[:, head]] for head in able}
+    for a, b in itertools.combinations(able, 2):
+        table[a, b] = table[b, a] = adjusted_rand_index(cut[a], cut[b])
+    return table
 
 
-def groups_after(tree: list[Join], joins: int, clusters: int) -> list[int]:
-    """For every output the output that stands for its cluster once the first ``joins`` joins are made."""
-    groups = np.arange(clusters)
-    for kept, gone, _ in tree[:joins]:
-        groups[groups == gone] = kept
-    return [int(group) for group in groups]
+def candidates(trees: list[Tree], weakest: float) -> list[int]:
+    """Numbers of clusters worth considering, ascending.
+
+    From half of what the heads have on upwards (very few clusters are agreed on too easily) to where the typical head
+    begins to have a border below ``weakest``.
+    """
+    typical = float(np.median([tree.clusters for tree in trees]))
+    found: list[int] = []
+    for clusters in range(max(1, math.ceil(typical / 2)), max(tree.clusters for tree in trees) + 1):
+        able = [tree for tree in trees if tree.clusters >= clusters]
+        if 2 * len(able) < len(trees) or (found and np.median([tree.border(clusters) for tree in able]) < weakest):
+            break
+        found.append(clusters)
+    return found
 
 
-def merged_orderliness(joint: Tensor, groups: list[int]) -> float:
-    """Ω of the co-assignments after merging."""
-    index = torch.tensor(groups)
-    merged = torch.zeros_like(joint)
-    merged.index_put_((index[:, None].expand_as(joint), index[None, :].expand_as(joint)), joint, accumulate=True)
-    return float(surprise.orderliness(merged))
+def choose(joint: Tensor, labels: Labels, config: Config) -> Choice:
+    """Cut every head where the heads agree best with each other, and take the head in their midst: no class is needed.
 
-
-def choose(joint: Tensor, config: Config) -> Choice:
-    """Merge every head of (heads, K, K) co-assignments and take the one with the highest Ω: no label is needed."""
-    options = []
-    for head, counts in enumerate(joint):
-        tree, dissolved = merge_tree(counts.double().numpy(), config.merge.smallest)
-        joins = joins_below(tree, dissolved, config.merge.threshold)
-        groups = groups_after(tree, joins, len(counts))
-        options.append((merged_orderliness(counts, groups), head, tree, joins, groups))
-    order = [option[0] for option in options]
-    _, head, tree, joins, groups = max(options, key=lambda option: option[0])
-    return Choice(head, tree, joins, groups, order)
+    Heads start from different random directions. What they all find is in the images; where they differ is chance.
+    """
+    trees = [merge_tree(counts.double().numpy(), config.merge.smallest) for counts in joint]
+    options = candidates(trees, config.merge.weakest)
+    tables = {clusters: head_agreement(trees, labels, clusters) for clusters in options}
+    agreement = {
+        clusters: float(np.nanmean(table) + np.nanmedian(table)) / 2
+        for clusters, table in tables.items()
+        if not np.isnan(table).all()
+    }
+    if agreement:
+        clusters = max(agreement, key=lambda option: agreement[option])
+        means = np.array([-1.0 if np.isnan(row).all() else np.nanmean(row) for row in tables[clusters]])
+        head = int(means.argmax())
+    else:  # a single head: follow its tree down to borders that hold
+        clusters, head = options[-1], int(np.argmax([tree.clusters for tree in trees]))
+    return Choice(head, clusters, trees[head].groups(clusters), trees[head].joins, agreement)
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -36,6 +36,11 @@ class Unit(nn.Module):
 def pool(x: Tensor) -> Tensor:
     """2x2 max pooling; an axis that has shrunk to one pixel is left alone, so that any image size works."""
     return F.max_pool2d(x, (min(2, x.shape[2]), min(2, x.shape[3])))
+
+
+def pooled_size(size: Sequence[int]) -> tuple[int, ...]:
+    """Height and width after ``pool``."""
+    return tuple(max(1, side // 2) for side in size)
 
 
 class ResNet9(nn.Module):

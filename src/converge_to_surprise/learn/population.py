@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import evolution
-from .network import ResNet9, Unit, channels_last, pool, unflatten
+from .network import ResNet9, Unit, channels_last, pooled_size, unflatten
 
 
 class Statistics(NamedTuple):
@@ -45,6 +45,7 @@ class _Normalisation(NamedTuple):
     epsilon: float
 
 
+@torch.inference_mode()
 def batch_logits(
     network: ResNet9, parameters: Mapping[str, Tensor], views: Tensor, chunk: int
 ) -> tuple[Tensor, list[Statistics]]:
@@ -66,16 +67,20 @@ def batch_logits(
         filters = channels_last(parameters[f"units.{index}.conv.weight"] * sign[:, None, None, None])
         gathered = _Gather()
         stored = current
-        for part in _slices(len(views), chunk):
+        # Where pooling has shrunk the images, more of them fit into the cache.
+        for part in _slices(len(views), chunk * (views[0, 0].numel() // current[0, 0].numel())):
             x = _activate(current[part], normalisation, None if add is None else add[part])
             if unit.skip == "open" and kept is not None:
                 kept[part] = x
             x = F.conv2d(x, filters, padding=1)
             gathered.add(x)
-            x = pool(x) if unit.pool else x
             if part.start == 0:
-                stored = _workspace.take(index % 2, (len(views), *x.shape[1:]), x)
-            stored[part] = x
+                size = pooled_size(x.shape[2:]) if unit.pool else x.shape[2:]
+                stored = _workspace.take(index % 2, (len(views), x.shape[1], *size), x)
+            if unit.pool:
+                _pool_into(stored[part], x)
+            else:
+                stored[part] = x
         seen = gathered.whole()
         statistics.append(seen._replace(mean=seen.mean * sign))
         bias = parameters[f"units.{index}.norm.bias"]
@@ -121,6 +126,17 @@ def keep_small_blocks() -> None:
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
+def _pool_into(target: Tensor, x: Tensor) -> None:
+    """``pool`` by two maxima, without the positions that torch's own pooling records."""
+    height, width = target.shape[2:]
+    if x.shape[2] > 1:
+        x = torch.maximum(x[:, :, 0 : 2 * height : 2], x[:, :, 1 : 2 * height : 2])
+    if x.shape[3] > 1:
+        torch.maximum(x[..., 0 : 2 * width : 2], x[..., 1 : 2 * width : 2], out=target)
+    else:
+        target.copy_(x)
+
+
 def _slices(total: int, chunk: int) -> Iterator[slice]:
     return (slice(start, min(start + chunk, total)) for start in range(0, total, chunk))
 
@@ -142,10 +158,14 @@ class _Gather:
         self.values: list[int] = []
 
     def add(self, x: Tensor) -> None:
-        mean, variance = torch.batch_norm_update_stats(x, None, None, 0.0)
-        self.means.append(mean)
-        self.variances.append(variance)
-        self.values.append(x.numel() // x.shape[1])
+        channels = x.shape[1]
+        rows = x.permute(0, 2, 3, 1).reshape(-1, channels)
+        # Neighbouring pixels side by side make rows as wide as the processor likes; each is a chunk of its own.
+        fold = math.gcd(len(rows), max(1, 64 // channels))
+        mean, variance = torch.batch_norm_update_stats(rows.reshape(-1, fold * channels), None, None, 0.0)
+        self.means.extend(mean.view(fold, channels))
+        self.variances.extend(variance.view(fold, channels))
+        self.values.extend([len(rows) // fold] * fold)
 
     def whole(self) -> Statistics:
         means, variances = torch.stack(self.means).double(), torch.stack(self.variances).double()
@@ -166,15 +186,14 @@ class Views(NamedTuple):
 
 def member_labels(network: ResNet9, theta: Tensor, views: Views, chunk: int) -> tuple[Tensor, Tensor] | None:
     """Labels (N,) of both views under θ, or None if the network's outputs are not finite."""
-    with torch.inference_mode():
-        parameters = unflatten(theta, network)
-        labels = []
-        for view in views:
-            logits, _ = batch_logits(network, parameters, view, chunk)
-            if not bool(logits.isfinite().all()):
-                return None
-            labels.append(network.label(logits))
-        return labels[0], labels[1]
+    parameters = unflatten(theta, network)
+    labels = []
+    for view in views:
+        logits, _ = batch_logits(network, parameters, view, chunk)
+        if not bool(logits.isfinite().all()):
+            return None
+        labels.append(network.label(logits))
+    return labels[0], labels[1]
 
 
 def scores(
@@ -203,8 +222,7 @@ def refresh(network: ResNet9, views: Views, chunk: int, workers: Executor) -> tu
     parameters = {name: value.detach() for name, value in network.named_parameters()}
 
     def forward(view: Tensor) -> tuple[Tensor, list[Statistics]]:
-        with torch.inference_mode():
-            return batch_logits(network, parameters, view, chunk)
+        return batch_logits(network, parameters, view, chunk)
 
     (logits_i, statistics_i), (logits_j, statistics_j) = workers.map(forward, views)
     for statistics in (statistics_i, statistics_j):

@@ -5,8 +5,8 @@ The argmax in the counts becomes a softmax with temperature T over the l2-normal
     p_k = mean of P_k over both views,   t_k = mean of P_k(view i) P_k(view j),   S = Σ_{t_k > p_k²} D(t_k ‖ p_k²)
 
 which has a gradient: one backward pass replaces a population. T sets the resolution: the lower, the finer the clusters.
-An entropy bonus β H(p) that vanishes during the search makes sure that more clusters appear than will remain; merging
-then joins those that belong together.
+During the first part of the search a head whose effective number of clusters exp H(p) is below a floor is pulled apart,
+which makes sure that more clusters appear than will remain; merging then joins those that belong together.
 """
 
 from __future__ import annotations
@@ -53,9 +53,11 @@ def learning_rate(settings: Relaxed, step_in_stage: int, progress: float) -> flo
     return settings.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * progress)) + FLOOR
 
 
-def diversity(settings: Relaxed, progress: float) -> float:
-    """β, falling linearly to zero."""
-    return settings.diversity * max(0.0, 1 - progress / settings.diversity_until)
+def diversity(share: Tensor, settings: Relaxed, progress: float) -> Tensor:
+    """What a head loses for having fewer clusters than the floor, for as long as the pull lasts. (heads,), at most 0"""
+    if progress >= settings.diversity_until:
+        return torch.zeros_like(share[:, 0])
+    return settings.diversity * (entropy(share) - math.log(settings.diversity_floor)).clamp(max=0)
 
 
 def optimizer(network: ResNet9, config: Config) -> torch.optim.Adam:
@@ -81,7 +83,7 @@ def relaxed_step(
     outputs = outputs.reshape(len(outputs), network.heads, network.clusters)
     soft = torch.softmax(outputs / settings.temperature, -1)
     score, share = relaxed_surprise(*soft.tensor_split(2))
-    gain = (score + diversity(settings, progress) * entropy(share)).sum()
+    gain = (score + diversity(share, settings, progress)).sum()
     for group in ascent.param_groups:
         group["lr"] = learning_rate(settings, step_in_stage, progress)
     ascent.zero_grad(set_to_none=True)

@@ -109,7 +109,10 @@ class Trainer:
 
     def _merge(self, step: schedule.Step) -> Measures:
         joint = merge.co_assignments(self.network, self.images, self.config, step.number)
-        self.merged = merge.choose(joint, self.config)
+        generator = randomness.torch_generator(self.config.seed, "heads", step.number)
+        sample = torch.randperm(len(self.images), generator=generator)[:3000]
+        labels, _ = label_views(self.network, self.images[sample], self.config.views)
+        self.merged = merge.choose(joint, labels.reshape(len(sample), -1).numpy(), self.config)
         self.network = merge.keep_head(self.network, self.merged)
         labels_i, labels_j = label_views(self.network, self.images, self.config.views)
         return self._measure(labels_i, labels_j)
@@ -181,8 +184,9 @@ class Trainer:
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
         self.merged = None
         if data["merged"]:
-            tree = [merge.Join(*join) for join in data["merged"]["tree"]]
-            self.merged = merge.Choice(**(data["merged"] | {"tree": tree}))
+            joins = [merge.Join(*join) for join in data["merged"]["joins"]]
+            agreement = {int(clusters): value for clusters, value in data["merged"]["agreement"].items()}
+            self.merged = merge.Choice(**(data["merged"] | {"joins": joins, "agreement": agreement}))
         self.optimizer = None
         if data["optimizer"]:
             self.optimizer = torch.optim.Adam(self.network.parameters())
