@@ -177,3 +177,10 @@ def test_full_disk_keeps_what_was_there(
     assert set(after) - set(before) <= {"step-000000006.safetensors"}
     checkpoint.save(tmp_path, snapshot(6))
     assert_equal(checkpoint.load_newest(tmp_path)[0], snapshot(6))
+
+
+def test_a_checkpoint_belongs_to_one_run(tmp_path: Path) -> None:
+    path = checkpoint.save(tmp_path, Snapshot({"x": torch.ones(2)}, {"step": 1}), run="this")
+    assert checkpoint.load(path, "this").data == {"step": 1}
+    with pytest.raises(ValueError, match="is a checkpoint of another run"):
+        checkpoint.load(path, "that")

@@ -138,9 +138,9 @@ def test_the_search_of_a_preset(preset: PresetName, kind: str) -> None:
     assert resolve(preset, "relaxed", "digits", 1797, (1, 8, 8)).schedule[0].kind == "relaxed"
 
 
-def test_fast_is_a_relaxed_search_then_a_merge_then_consolidation() -> None:
+def test_fast_is_a_relaxed_search_then_a_merge() -> None:
     config = resolve("fast", None, "mnist", 60_000, (1, 28, 28))
-    assert [stage.kind for stage in config.schedule] == ["relaxed", "merge", "consolidate"]
+    assert [stage.kind for stage in config.schedule] == ["relaxed", "merge"]
     assert config.views.fill
     assert config.augmentation.sampling == "bilinear"
 

@@ -40,7 +40,7 @@ SETTINGS = {
     "evolution": f"""{COMMON} --search evolution --schedule explore=evolution:3 strong=evolution:2:2@1
         --evolution.population 2 --evolution.batch 10 --evolution.ramp-epochs 2""",
     "relaxed": f"""{COMMON} --search relaxed --schedule search=relaxed:5 merge=merge:1 settle=consolidate:3
-        --relaxed.heads 2 --relaxed.batch 10 --merge.threshold 0 --merge.repeats 1""",
+        --relaxed.heads 2 --relaxed.batch 10 --merge.weakest -1 --merge.pairs 200""",
 }
 STEPS = 34
 """Steps of either: 5 epochs of 6 updates and 4 passes; or 30 updates, a merge and 3 passes."""
@@ -122,7 +122,7 @@ def assert_same_state(found: Snapshot | None, expected: Snapshot | None) -> None
 
 
 def assert_same_run(run: RunFolder, whole: Whole) -> None:
-    newest, problems = checkpoint.load_newest(run.checkpoints)
+    newest, problems = checkpoint.load_newest(run.checkpoints, run.description().identity)
     assert problems == []
     assert_same_state(newest, whole.snapshots[-1])
     assert [timeless(record) for record in run.records()] == [timeless(record) for record in whole.run.records()]
@@ -140,7 +140,7 @@ def test_the_runs_compared_here_do_everything(whole: Whole) -> None:
     for before, after in itertools.pairwise(whole.snapshots):
         kind = whole.records[before.data["step"]].kind
         trained[kind] += after.data["views"] - before.data["views"]
-    assert trained["consolidate"] > 100
+    assert trained["consolidate"] > 50
     assert any(name.startswith("optimizer.") for name in whole.snapshots[-1].tensors)
     assert whole.records[-1].active >= 2
     assert whole.snapshots[-1].data["merged"] is None or whole.records[0].kind == "relaxed"
@@ -180,7 +180,7 @@ def test_signals_at_many_steps(whole: Whole, tmp_path: Path) -> None:
         with pytest.raises(session.Interrupted) as stopped:
             session.carry_on(run, trainer, dataset, [interrupt])
         assert stopped.value.signal_number == number
-        saved, _ = checkpoint.load_newest(run.checkpoints)
+        saved, _ = checkpoint.load_newest(run.checkpoints, run.description().identity)
         assert_same_state(saved, whole.snapshots[stop])
         assert len(run.records()) == stop
         assert not run.result.exists()
@@ -205,7 +205,7 @@ def test_an_error_in_a_step_saves_the_step_before(
     monkeypatch.setattr(trainer, "_do", fail_at_5)
     with pytest.raises(RuntimeError, match="of the user's own"):
         session.carry_on(run, trainer, dataset, [])
-    assert_same_state(checkpoint.load_newest(run.checkpoints)[0], evolved.snapshots[5])
+    assert_same_state(checkpoint.load_newest(run.checkpoints, run.description().identity)[0], evolved.snapshots[5])
     trainer, _ = session.reopen(run, dataset)
     for _ in trainer.run():
         pass
@@ -247,10 +247,10 @@ def test_a_finished_run_stays_as_it_is(whole: Whole, tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_another_run_is_refused(whole: Whole, tmp_path: Path) -> None:
-    run, _, dataset = begin(whole.source, [*whole.flags, "--network.width", "3"], tmp_path / "run")
+    run, _, dataset = begin(whole.source, [*whole.flags, "--seed", "3"], tmp_path / "run")
     shutil.copytree(whole.run.checkpoints, run.checkpoints)
     for use in (lambda: session.reopen(run, dataset), lambda: session.trained_network(run)):
-        with pytest.raises(ValueError, match="does not fit the run's configuration") as refused:
+        with pytest.raises(ValueError, match="is a checkpoint of another run") as refused:
             use()
         assert str(run.checkpoints) in str(refused.value)
 
@@ -340,7 +340,7 @@ def test_polite_signals(
     _, message = process.communicate(timeout=60)
     assert process.returncode == code
     assert message.strip() == f"cts: stopped by {number.name}; the run is saved: continue it with `cts resume`"
-    saved, problems = checkpoint.load_newest(run.checkpoints)
+    saved, problems = checkpoint.load_newest(run.checkpoints, run.description().identity)
     assert saved is not None
     assert problems == []
     assert 3 <= saved.data["step"] == len(run.records()) < STEPS
@@ -360,7 +360,7 @@ def test_a_file_too_large_for_the_disk(evolved: Whole, tmp_path: Path) -> None:
     assert message.startswith("cts: [Errno 27] File too large: ")
     assert "step-000000025.safetensors" in message
     assert message.count("\n") == 1
-    assert_same_state(checkpoint.load_newest(run.checkpoints)[0], evolved.snapshots[24])
+    assert_same_state(checkpoint.load_newest(run.checkpoints, run.description().identity)[0], evolved.snapshots[24])
     resume(run)
     assert_same_run(run, evolved)
 
@@ -381,10 +381,10 @@ def test_full_disk(
     assert "No space left on device: " in message
     assert "step-000000009.json" in message
     assert "free some space: `cts resume` then continues the run" in message
-    assert_same_state(checkpoint.load_newest(run.checkpoints)[0], evolved.snapshots[8])
+    assert_same_state(checkpoint.load_newest(run.checkpoints, run.description().identity)[0], evolved.snapshots[8])
     assert cli.main(["resume", str(run.path)]) == 2  # still full: nothing is lost by trying
     monkeypatch.undo()
-    assert_same_state(checkpoint.load_newest(run.checkpoints)[0], evolved.snapshots[8])
+    assert_same_state(checkpoint.load_newest(run.checkpoints, run.description().identity)[0], evolved.snapshots[8])
     resume(run)
     assert_same_run(run, evolved)
 

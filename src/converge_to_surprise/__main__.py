@@ -1,5 +1,17 @@
-"""``python -m converge_to_surprise`` is ``cts``."""
+"""The program: ``cts``, or ``python -m converge_to_surprise``."""
 
-from .cli import main
+import os
 
-raise SystemExit(main())
+
+def main() -> int:
+    """Run the command line."""
+    # Threads that wait for each other must sleep, not spin: on a machine that does anything else besides, spinning
+    # makes a training step ten times slower. The setting is read when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from . import cli
+
+    return cli.main()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import json
 import sys
 from collections.abc import Sequence
@@ -14,7 +16,7 @@ import tyro
 from rich.console import Console
 
 from . import __version__, configfile, presets
-from .config import Config, SearchName, Stage
+from .config import Config, SearchName, SettingError, Stage
 from .data import datasets
 from .data.store import check_clusterable
 from .learn.trainer import Trainer, available_threads
@@ -25,15 +27,15 @@ from .run.rundir import RunFolder
 from .screen import ProgressDisplay, cluster_table, verdict
 
 
-class _BadWord(Exception):  # noqa: N818 - a message on its way to the user
-    """A mistake in one word. Of a ValueError in a list of words tyro would not tell the reason."""
+class _BadStage(Exception):  # noqa: N818 - a message on its way to the user
+    """A wrong stage. Of a ValueError in a list of words tyro would not tell the reason."""
 
 
 def _stage(word: str) -> Stage:
     try:
         return Stage.parse(word)
-    except ValueError as error:
-        raise _BadWord(str(error)) from None
+    except SettingError as error:
+        raise _BadStage(str(error)) from None
 
 
 registry = tyro.constructors.ConstructorRegistry()
@@ -204,14 +206,28 @@ def show(command: Show, console: Console) -> None:
 
 def _parse(kind: Any, arguments: Sequence[str], default: Any = tyro.MISSING) -> Any:
     words = arguments[1:] if kind is Fit else arguments
-    return tyro.cli(
-        kind,
-        args=words,
-        default=default,
-        prog="cts fit" if kind is Fit else "cts",
-        description=None if kind is Fit else f"converge-to-surprise {__version__}: clusters in unlabelled images.",
-        registry=registry,
-    )
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            return tyro.cli(
+                kind,
+                args=words,
+                default=default,
+                prog="cts fit" if kind is Fit else "cts",
+                description=None
+                if kind is Fit
+                else f"converge-to-surprise {__version__}: clusters in unlabelled images.",
+                registry=registry,
+            )
+    except SystemExit as stop:
+        # A setting with a wrong value has a better message than the parser's.
+        cause: BaseException | None = stop
+        while cause is not None and not isinstance(cause, SettingError):
+            cause = cause.__context__
+        if cause is not None:
+            raise cause from None
+        sys.stderr.write(said.getvalue())
+        raise
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -230,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 evaluate(command, console)
             case Show():
                 show(command, console)
-    except (ValueError, _BadWord) as error:
+    except (ValueError, _BadStage) as error:
         errors.print(f"cts: {error}", markup=False, highlight=False, soft_wrap=True)
         return 2
     except OSError as error:

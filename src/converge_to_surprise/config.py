@@ -15,9 +15,13 @@ SearchName = Literal["evolution", "relaxed"]
 StageKind = Literal["evolution", "relaxed", "merge", "consolidate"]
 
 
+class SettingError(ValueError):
+    """A setting has a wrong value; the message names both."""
+
+
 def check(condition: bool, name: str, value: object, expected: str) -> None:
     if not condition:
-        raise ValueError(f"{name} is {value!r}; it must be {expected}")
+        raise SettingError(f"{name} is {value!r}; it must be {expected}")
 
 
 @dataclass(frozen=True)
@@ -232,7 +236,7 @@ class Stage:
                 raise ValueError
             numbers = [int(part) for part in (epochs, passes, every)]
         except (ValueError, IndexError):
-            raise ValueError(
+            raise SettingError(
                 f"schedule stage {text!r} is not of the form name=kind:epochs or name=kind:epochs:passes@every, "
                 "for example strong=evolution:1000:4@25"
             ) from None

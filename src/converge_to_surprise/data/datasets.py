@@ -94,8 +94,9 @@ def _local(name: str, data_dir: Path | None) -> Dataset | None:
     for spelling in (name, name.replace("-", "_")):
         if (folder / f"{spelling}.npz").is_file():
             return _array_file(folder / f"{spelling}.npz", name)
-    plain = name.replace("-", "")
-    for place in (folder / name, folder / name.replace("-", "_"), *_torchvision_places(folder, plain), folder):
+    places = [folder / name, folder / name.replace("-", "_"), *_torchvision_places(folder, name.replace("-", ""))]
+    # IDX files do not say which set they are: loose ones count only where the folder was given for this very set.
+    for place in [*places, folder] if data_dir else places:
         if find_idx(place, "train", "images"):
             return _idx_folder(place, name)
     return None

@@ -42,9 +42,8 @@ def relaxed_surprise(soft_i: Tensor, soft_j: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def entropy(share: Tensor) -> Tensor:
-    """H(p) of each head. (heads,)"""
-    terms: Tensor = torch.special.xlogy(share, share)
-    return -terms.sum(-1)
+    """H(p) of each head, with a finite slope where an output is dead. (heads,)"""
+    return -(share * (share + 1e-9).log()).sum(-1)
 
 
 def learning_rate(settings: Relaxed, step_in_stage: int, progress: float) -> float:
@@ -97,8 +96,8 @@ def relaxed_step(
 def calibrate(network: ResNet9, images: Tensor, config: Config, rounds: int = 8) -> None:
     """Start the heads as random directions of the whitened features, so that many outputs win somewhere.
 
-    torch's standard start leaves 3 of 64 outputs alive, and a search that starts with 3 clusters stays there. The
-    ``rounds`` augmented batches also set the running statistics of the trunk.
+    torch's standard start leaves 3 of 64 outputs alive, and a search that starts with 3 clusters stays there.
+    The features are those of ``rounds`` augmented batches.
     """
     generator = randomness.torch_generator(config.seed, "calibration")
     batch = min(500, len(images))

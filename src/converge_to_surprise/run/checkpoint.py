@@ -20,15 +20,15 @@ VERSION = 1
 KEEP = 2
 
 
-def save(folder: Path, snapshot: Snapshot) -> Path:
-    """Write a checkpoint, remove all but the newest two, and return the path of its JSON part."""
+def save(folder: Path, snapshot: Snapshot, run: str = "") -> Path:
+    """Write a checkpoint of the run with this identity, keep the newest two, return the path of the JSON part."""
     folder.mkdir(exist_ok=True)
     name = f"step-{snapshot.data['step']:09d}"
     content = safetensors.torch.save({key: value.cpu().contiguous() for key, value in snapshot.tensors.items()})
     write_atomically(folder / f"{name}.safetensors", content)
     digest = hashlib.sha256(content).hexdigest()
     path = folder / f"{name}.json"
-    write_json(path, {"format": FORMAT, "version": VERSION, "sha256": digest, "data": snapshot.data})
+    write_json(path, {"format": FORMAT, "version": VERSION, "run": run, "sha256": digest, "data": snapshot.data})
     for old in _newest_first(folder)[KEEP:]:
         old.unlink()
     for tensors in folder.glob("step-*.safetensors"):
@@ -37,7 +37,7 @@ def save(folder: Path, snapshot: Snapshot) -> Path:
     return path
 
 
-def load_newest(folder: Path) -> tuple[Snapshot | None, list[str]]:
+def load_newest(folder: Path, run: str = "") -> tuple[Snapshot | None, list[str]]:
     """The newest checkpoint that is whole, or None if there is none at all, and what is wrong with newer ones.
 
     If there are checkpoints but every one is damaged, a ValueError says why for each.
@@ -45,7 +45,7 @@ def load_newest(folder: Path) -> tuple[Snapshot | None, list[str]]:
     problems: list[str] = []
     for path in _newest_first(folder):
         try:
-            return load(path), problems
+            return load(path, run), problems
         except ValueError as error:
             problems.append(str(error))
     if problems:
@@ -53,8 +53,8 @@ def load_newest(folder: Path) -> tuple[Snapshot | None, list[str]]:
     return None, problems
 
 
-def load(path: Path) -> Snapshot:
-    """The checkpoint whose JSON part is ``path``."""
+def load(path: Path, run: str = "") -> Snapshot:
+    """The checkpoint whose JSON part is ``path``, if it belongs to the run with this identity."""
     description = read_json(path)
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise ValueError(f"{path} is not a checkpoint of this program")
@@ -62,6 +62,8 @@ def load(path: Path) -> Snapshot:
         raise ValueError(f"{path} is damaged: it has no data")
     if description.get("version") != VERSION:
         raise ValueError(f"{path} has version {description.get('version')}; this program reads version {VERSION}")
+    if description.get("run") != run:
+        raise ValueError(f"{path} is a checkpoint of another run: its images or settings are not this run's")
     tensors = path.with_suffix(".safetensors")
     try:
         content = tensors.read_bytes()

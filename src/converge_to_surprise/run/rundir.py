@@ -10,6 +10,7 @@ RUN/labels.csv          the cluster of every training image (when finished)
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -45,6 +46,12 @@ class Description:
     program: str
     """Version of this program that began the run."""
     config: Config
+
+    @property
+    def identity(self) -> str:
+        """Tells this run from others: images and configuration, hashed."""
+        settings = json.dumps(to_dict(self.config), sort_keys=True)
+        return hashlib.sha256(f"{self.fingerprint} {settings}".encode()).hexdigest()
 
 
 class RunFolder:

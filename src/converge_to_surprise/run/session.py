@@ -131,7 +131,7 @@ def reopen(run: RunFolder, dataset: Dataset) -> tuple[Trainer, list[str]]:
         raise ValueError(f"{description.source} does not hold the images that {run.path} was begun with")
     check_device(description.config.device)
     trainer = Trainer(dataset.train.images, description.config)
-    snapshot, problems = checkpoint.load_newest(run.checkpoints)
+    snapshot, problems = checkpoint.load_newest(run.checkpoints, description.identity)
     if snapshot is not None:
         with _of_this_run(run):
             trainer.restore(snapshot)
@@ -144,6 +144,7 @@ def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[R
     A stop by signal or error loses nothing but the step it falls into: the state after the last finished step is saved.
     """
     seconds = trainer.config.checkpoint_seconds
+    identity = run.description().identity
     with run.locked(), _interruptible() as interruption:
         run.sweep()
         run.forget_after(trainer.step)
@@ -162,13 +163,13 @@ def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[R
                         reader(record)
                     if time.monotonic() >= due:
                         history.to_disk()
-                        checkpoint.save(run.checkpoints, latest)
+                        checkpoint.save(run.checkpoints, latest, identity)
                         saved, due = trainer.step, time.monotonic() + seconds
             finally:
                 records.close()
                 if latest.data["step"] != saved or not run.checkpoints.exists():
                     history.to_disk()
-                    checkpoint.save(run.checkpoints, latest)
+                    checkpoint.save(run.checkpoints, latest, identity)
         return _finish(run, trainer, dataset)
 
 
@@ -195,7 +196,7 @@ def trained_network(run: RunFolder) -> tuple[ResNet9, Config, list[int] | None, 
     """The network at the newest checkpoint, its configuration, the numbering of the clusters, and warnings."""
     description = run.description()
     check_device(description.config.device)
-    snapshot, problems = checkpoint.load_newest(run.checkpoints)
+    snapshot, problems = checkpoint.load_newest(run.checkpoints, description.identity)
     if snapshot is None:
         raise ValueError(f"{run.path} has no checkpoint yet; continue it with `cts resume {run.path}`")
     with _of_this_run(run):

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from conftest import striped_images
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from converge_to_surprise.config import Config, Relaxed, Stage
+from converge_to_surprise.core import surprise
+from converge_to_surprise.core.views import make_views, to_float
+from converge_to_surprise.learn import relaxed
+from converge_to_surprise.learn.labelling import label_views
+from converge_to_surprise.learn.network import fresh_network
+from converge_to_surprise.learn.trainer import Trainer
+
+
+def one_hot(labels: Tensor, clusters: int) -> Tensor:
+    """(B,) -> (B, 1 head, K)"""
+    return torch.nn.functional.one_hot(labels, clusters).double()[:, None]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=4, max_size=60))
+def test_hard_assignments_give_the_surprise_score_itself(pairs: list[tuple[int, int]]) -> None:
+    first, second = (torch.tensor(side) for side in zip(*pairs, strict=True))
+    score, share = relaxed.relaxed_surprise(one_hot(first, 5), one_hot(second, 5))
+    counts = surprise.count(first, second, 5)
+    assert float(score) == pytest.approx(float(surprise.surprise(counts)), abs=1e-4)
+    torch.testing.assert_close(share[0], surprise.marginal(counts))
+
+
+def test_the_gradient_is_finite_even_at_collapse_and_for_dead_outputs() -> None:
+    logits = torch.zeros(10, 1, 4, dtype=torch.double)
+    logits[..., 0] = 1e4
+    logits.requires_grad_()
+    soft = torch.softmax(logits, -1)
+    score, share = relaxed.relaxed_surprise(soft, soft)
+    (score + relaxed.diversity(share, Relaxed(), 0.0)).sum().backward()  # type: ignore[no-untyped-call]
+    assert logits.grad is not None
+    assert bool(logits.grad.isfinite().all())
+
+
+def test_the_gradient_agrees_with_finite_differences() -> None:
+    generator = torch.Generator().manual_seed(0)
+    base = torch.randn(12, 1, 3, generator=generator, dtype=torch.double)
+
+    def score(logits: Tensor) -> Tensor:
+        first, second = torch.softmax(logits, -1).tensor_split(2)
+        return relaxed.relaxed_surprise(first, second)[0].sum()
+
+    assert torch.autograd.gradcheck(score, base.requires_grad_())
+
+
+def test_diversity_pulls_only_below_the_floor_and_only_for_a_while() -> None:
+    settings = Relaxed(diversity=2.0, diversity_floor=4.0, diversity_until=0.5)
+    even = torch.full((1, 8), 1 / 8)
+    narrow = torch.tensor([[0.5, 0.5, 0, 0, 0, 0, 0, 0]])
+    assert float(relaxed.diversity(even, settings, 0.0)) == 0
+    assert float(relaxed.diversity(narrow, settings, 0.0)) == pytest.approx(2 * (math.log(2) - math.log(4)))
+    assert float(relaxed.diversity(narrow, settings, 0.5)) == 0
+
+
+def test_the_learning_rate_rises_then_falls() -> None:
+    rates = [relaxed.learning_rate(Relaxed(), step, step / 300) for step in range(300)]
+    assert rates[0] < rates[10] < rates[29]
+    assert np.argmax(rates) < 40
+    assert rates[-1] < 0.01 * max(rates)
+
+
+def test_a_calibrated_start_wakes_the_outputs(small: Config) -> None:
+    images, _ = striped_images(200)
+
+    def alive(calibrated: bool) -> int:
+        network = fresh_network(1, 32, 4, 1, 0)
+        if calibrated:
+            relaxed.calibrate(network, images, small)
+        view, _ = make_views(to_float(images), small.views)
+        labels = network.train().logits(view).argmax(-1)
+        return int((torch.bincount(labels) > 0).sum())
+
+    assert alive(calibrated=True) >= 12
+    assert alive(calibrated=True) > 2 * alive(calibrated=False)
+
+
+def test_the_search_tells_the_kinds_of_bars_apart(small: Config) -> None:
+    """The whole way: search, merging, labels; no class is seen on it."""
+    images, classes = striped_images(400)
+    stages = (Stage("search", "relaxed", 20), Stage("merge", "merge", 1))
+    settings = Relaxed(heads=4, batch=100, diversity_floor=3)
+    config = replace(small, schedule=stages, relaxed=settings, network=replace(small.network, clusters=16, width=4))
+    trainer = Trainer(images, config)
+    records = list(trainer.run())
+    assert records[-2].surprise > records[0].surprise + 0.3
+    labels, _ = label_views(trainer.network, images, config.views)
+    found = labels.numpy()
+    purity = sum(np.bincount(classes[found == k]).max() for k in np.unique(found)) / len(found)
+    assert purity > 0.95
+    assert len(np.unique(found)) <= 12
