@@ -156,7 +156,8 @@ def main() -> None:
     vmap = None if options.no_vmap else vmap_speed(views.contiguous(), views.contiguous(), options.vmap_members)
     if vmap:
         print(
-            f"vmap, {options.vmap_members} members at a time: {vmap:,.0f} views/s; update is {update / vmap:.1f} times that"
+            f"vmap, {options.vmap_members} members at a time: {vmap:,.0f} views/s; "
+            f"update is {update / vmap:.1f} times that"
         )
     result = {
         "bare": round(bare),

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import settings
 from torch import Tensor
 
 from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Stage
+from converge_to_surprise.data.synthetic import striped_images
 
 # A busy machine is no reason for a test to fail.
 settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")
-
-
-def striped_images(count: int, side: int = 8, seed: int = 0) -> tuple[Tensor, np.ndarray]:
-    """Bright horizontal or vertical bars on a noisy ground, and which of the two each image is."""
-    rng = np.random.default_rng(seed)
-    classes = rng.integers(0, 2, count)
-    pixels = rng.integers(0, 60, (count, side, side))
-    for image, kind in zip(pixels, classes, strict=True):
-        start = rng.integers(1, side - 3)
-        bar = (slice(start, start + 3), slice(None)) if kind else (slice(None), slice(start, start + 3))
-        image[bar] += 180
-    return torch.from_numpy(pixels.astype(np.uint8))[:, None], classes
 
 
 @pytest.fixture(scope="session")

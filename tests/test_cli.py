@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from conftest import striped_images
 
 from converge_to_surprise import cli
 from converge_to_surprise.data import datasets
+from converge_to_surprise.data.synthetic import striped_images
 
 SETTINGS = """
 --threads 1 --search evolution --schedule explore=evolution:2 --network.clusters 6 --network.width 2 --network.alive 4

@@ -73,6 +73,7 @@ WRONG: list[tuple[type[Any], str, Any]] = [
     (Merge, "pairs", 0),
     (Merge, "weakest", 1.1),
     (Merge, "weakest", -1.1),
+    (Merge, "tolerance", -0.1),
     (Merge, "smallest", 1.0),
     (Consolidation, "tau", -0.001),
     (Consolidation, "learning_rate", math.inf),

@@ -6,12 +6,12 @@ import pytest
 import reference
 import torch
 import torch.nn.functional as F
-from conftest import striped_images
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Consolidation
+from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import consolidate
 from converge_to_surprise.learn.labelling import label_views
 from converge_to_surprise.learn.network import ResNet9, flatten, fresh_network

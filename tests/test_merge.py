@@ -120,3 +120,10 @@ def test_co_assignments_count_every_pair_once(bars: torch.Tensor, small: Config)
     assert joint.shape == (2, 6, 6)
     assert joint.sum((1, 2)).tolist() == [small.merge.pairs] * 2
     assert torch.equal(joint, merge.co_assignments(network, bars, small, 0))
+
+
+def test_of_cuts_that_are_agreed_on_equally_well_the_finest_is_taken() -> None:
+    joint, labels = heads_that_agree_at_three()
+    agreement = merge.choose(joint, labels, Config()).agreement
+    assert agreement[2] == pytest.approx(1.0), "two clusters are agreed on as well as three"
+    assert merge.choose(joint, labels, Config(merge=Merge(tolerance=1.0, weakest=-1))).clusters == 4

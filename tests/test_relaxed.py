@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import striped_images
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -14,6 +13,7 @@ from torch import Tensor
 from converge_to_surprise.config import Config, Relaxed, Stage
 from converge_to_surprise.core import surprise
 from converge_to_surprise.core.views import make_views, to_float
+from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import relaxed
 from converge_to_surprise.learn.labelling import label_views
 from converge_to_surprise.learn.network import fresh_network

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import striped_images
 
 from converge_to_surprise import cli
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.store import ImageStore
+from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn.record import Record
 from converge_to_surprise.learn.trainer import Snapshot, Trainer
 from converge_to_surprise.run import checkpoint, session

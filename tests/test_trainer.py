@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from conftest import striped_images
 from torch import Tensor
 
 from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Relaxed, Stage
+from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn.network import flatten
 from converge_to_surprise.learn.trainer import Trainer
 

@@ -166,6 +166,8 @@ class Merge:
     """Pairs of augmented views that are looked at."""
     weakest: float = 0.8
     """Borders whose phi coefficient is below this are always given up."""
+    tolerance: float = 0.01
+    """Of the cuts on which the heads agree this nearly as well as on the best, the finest is taken."""
     smallest: float = 0.005
     """Clusters with a smaller share of the views are dissolved."""
 
@@ -174,6 +176,7 @@ class Merge:
         check(0 <= self.crop < 1, "merge.crop", self.crop, "at least 0 and below 1")
         check(self.pairs >= 1, "merge.pairs", self.pairs, "at least 1")
         check(-1 <= self.weakest <= 1, "merge.weakest", self.weakest, "from -1 to 1")
+        check(0 <= self.tolerance <= 1, "merge.tolerance", self.tolerance, "from 0 to 1")
         check(0 <= self.smallest < 1, "merge.smallest", self.smallest, "at least 0 and below 1")
 
 

@@ -172,7 +172,8 @@ def choose(joint: Tensor, labels: Labels, config: Config) -> Choice:
         if not np.isnan(table).all()
     }
     if agreement:
-        clusters = max(agreement, key=lambda option: (agreement[option], option))
+        enough = max(agreement.values()) - config.merge.tolerance
+        clusters = max(option for option, value in agreement.items() if value >= enough)
         means = np.array([-1.0 if np.isnan(row).all() else np.nanmean(row) for row in tables[clusters]])
         head = int(means.argmax())
     else:  # a single head: follow its tree down to borders that hold
