@@ -3,9 +3,9 @@
     python benchmarks/dynamics.py [--seeds 0 1 2] [--explore 12] [--strong 12] [--threads 2]
 
 Images of bars that lie or stand, so two classes. The evolution strategy runs alone for ``--explore`` epochs and then
-for ``--strong`` epochs twice over: alone as before, and with four passes of consolidation every four epochs. Printed for
-the end of each, as the mean over the last four updates: surprise, agreement of the two augmented views, surprising clusters
-(D_k >= tau) and active clusters. Writes the figures to benchmarks/results/dynamics.json.
+for ``--strong`` epochs twice over: alone as before, and with four passes of consolidation every four epochs. Printed
+for the end of each, as the mean over the last four updates: surprise, agreement of the two augmented views, surprising
+clusters (D_k >= tau) and active clusters. Writes the figures to benchmarks/results/dynamics.json.
 """
 
 from __future__ import annotations
