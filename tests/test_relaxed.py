@@ -87,6 +87,16 @@ def test_a_calibrated_start_wakes_the_outputs(small: Config) -> None:
     assert alive(calibrated=True) > 2 * alive(calibrated=False)
 
 
+def test_a_calibrated_start_looks_in_all_directions_alike(small: Config) -> None:
+    """In whitened features every random direction varies as much as every other; in raw ones a few dominate."""
+    images, _ = striped_images(200)
+    network = fresh_network(1, 32, 4, 1, 0)
+    relaxed.calibrate(network, images, small)
+    view, _ = make_views(to_float(images), small.views)
+    spread = network.train().logits(view).detach().std(0)
+    assert float(spread.max() / spread.min()) < 2.0
+
+
 def test_the_search_tells_the_kinds_of_bars_apart(small: Config) -> None:
     """The whole way: search, merging, labels; no class is seen on it."""
     images, classes = striped_images(400)

@@ -67,12 +67,12 @@ def test_time_left_counts_only_this_session() -> None:
 
 def test_a_bar_in_a_terminal() -> None:
     file = StringIO()
-    console = Console(file=file, force_terminal=True, width=160, color_system=None)
+    console = Console(file=file, force_terminal=True, width=80, color_system=None)
     with ProgressDisplay(console, 8, 0) as display:
         for step in range(3):
             display(record(step, "strong"))
     drawn = file.getvalue()
-    for part in ("strong", "3/8", "S 0.123", "Ω 1.250", "agree 50.0%", "clusters 3/17", "2,000 views/s", ":"):
+    for part in ("strong", "3/8", "S 0.12", "Ω 1.25", "agree 50%", "K 3/17", "2,000 views/s", ":"):
         assert part in drawn, part
     assert "step 1/8" not in drawn  # no lines beside the bar
 

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import io
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -249,6 +250,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, _BadStage) as error:
         errors.print(f"cts: {error}", markup=False, highlight=False, soft_wrap=True)
         return 2
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except OSError as error:
         hint = "; free some space: `cts resume` then continues the run" if error.errno == errno.ENOSPC else ""
         errors.print(f"cts: {error}{hint}", markup=False, highlight=False, soft_wrap=True)

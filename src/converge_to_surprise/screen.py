@@ -24,9 +24,14 @@ def measures_text(record: Record) -> str:
     )
 
 
+def short_measures(record: Record) -> str:
+    score, order = f"S {record.surprise:.2f}", f"Ω {record.orderliness:.2f}"
+    return f"{score} {order} agree {record.agreement:.0%} K {record.surprising}/{record.active}"
+
+
 class _Speed(ProgressColumn):
     def render(self, task: Task) -> Text:
-        return Text(f"{task.fields['speed']:,.0f} views/s")
+        return Text(f"{task.fields['speed']:,.0f} views/s", no_wrap=True)
 
 
 class ProgressDisplay:
@@ -41,9 +46,10 @@ class ProgressDisplay:
         self._began, self._done_before = time.monotonic(), done
         self._bar: Progress | None = None
         if console.is_terminal:
+            # Short enough for a terminal of 80 columns.
             columns = (
                 TextColumn("[bold]{task.fields[stage]}[/]"),
-                BarColumn(bar_width=20),
+                BarColumn(bar_width=6),
                 TextColumn("{task.completed}/{task.total}"),
                 TextColumn("{task.fields[measures]}"),
                 _Speed(),
@@ -68,7 +74,7 @@ class ProgressDisplay:
             self._speed = now if self._speed == 0 else 0.9 * self._speed + 0.1 * now
         if self._bar:
             self._bar.update(
-                self._task, completed=record.step + 1, stage=record.stage, measures=measures_text(record),
+                self._task, completed=record.step + 1, stage=record.stage, measures=short_measures(record),
                 speed=self._speed,
             )  # fmt: skip
             return
