@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import settings
 from torch import Tensor
 
 from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Stage
+from converge_to_surprise.data import datasets
 from converge_to_surprise.data.synthetic import striped_images
 
 # A busy machine is no reason for a test to fail.
 settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test may reach for the network or for data that happens to lie on this machine."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("this test must not reach for the network")
+
+    monkeypatch.setattr(datasets, "fetch_openml", refuse)
+    monkeypatch.delenv("CTS_DATA", raising=False)
 
 
 @pytest.fixture(scope="session")

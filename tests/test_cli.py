@@ -28,15 +28,6 @@ RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (20, 8, 8), dtype=np.uint8)
 
 
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("this test must not reach for the network")
-
-    monkeypatch.setattr(datasets, "fetch_openml", refuse)
-    monkeypatch.delenv("CTS_DATA", raising=False)
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("source") / "bars.npz"

@@ -30,15 +30,6 @@ def idx_bytes(array: npt.NDArray[np.uint8]) -> bytes:
     return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise AssertionError("this test must not reach for the network")
-
-    monkeypatch.setattr(datasets, "fetch_openml", refuse)
-    monkeypatch.delenv("CTS_DATA", raising=False)
-
-
 def write_npz(path: Path) -> None:
     np.savez(path, x_train=TRAIN, y_train=LABELS, x_test=TEST, y_test=LABELS[:3])
 
