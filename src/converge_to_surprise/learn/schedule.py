@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..config import Config, Stage
+from ..config import Config, Stage, StageKind
 from . import randomness
-
-StepKind = Literal["evolution", "relaxed", "merge", "consolidate"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,7 @@ class Step:
 
     number: int
     stage: str
-    kind: StepKind
+    kind: StageKind
     epoch: int
     """Epochs of search begun before this one, over all stages."""
     batch: int
@@ -65,7 +62,7 @@ def steps(config: Config, images: int) -> Iterator[Step]:
 
 def _stage_steps(
     stage: Stage, config: Config, images: int, epochs_before: int
-) -> Iterator[tuple[StepKind, int, int, bool, float, int]]:
+) -> Iterator[tuple[StageKind, int, int, bool, float, int]]:
     if stage.kind == "merge":
         yield "merge", 0, 1, True, 0.0, 0
         return
