@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from converge_to_surprise.config import Config, Consolidation
+from converge_to_surprise.config import Config, Consolidation, Network
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import consolidate
 from converge_to_surprise.learn.labelling import label_views
@@ -61,7 +61,7 @@ def trained(scale: float = 1.0, passes: int = 6) -> tuple[ResNet9, ResNet9, Tens
     images, _ = striped_images(200)
     config = Config(threads=1, consolidation=Consolidation(batch=50, logit_scale=scale, learning_rate=5e-3))
     for seed in range(50):
-        network = fresh_network(1, 6, 4, 1, seed)
+        network = fresh_network(1, Network(clusters=6, width=4), 1, seed)
         network.train()
         with torch.no_grad():
             for _ in range(20):
@@ -70,7 +70,7 @@ def trained(scale: float = 1.0, passes: int = 6) -> tuple[ResNet9, ResNet9, Tens
         generator = torch.Generator()
         if len(consolidate.surrogate_set(labels_i, labels_j, 6, config.consolidation.tau, generator)[0]) > 40:
             break
-    before = fresh_network(1, 6, 4, 1, 0)
+    before = fresh_network(1, Network(clusters=6, width=4), 1, 0)
     before.load_state_dict(network.state_dict())
     descent = consolidate.optimizer(network, config)
     for step in range(passes):
@@ -109,7 +109,7 @@ def test_a_pass_repeats_itself_exactly_and_differs_from_step_to_step(bars: Tenso
 
 
 def test_nothing_surprising_means_nothing_is_trained(bars: Tensor, small: Config) -> None:
-    network = fresh_network(1, 6, 2, 1, 0)
+    network = fresh_network(1, Network(clusters=6, width=2), 1, 0)
     with torch.no_grad():
         network.head.bias[3] = 100.0  # collapse: every view goes to output 3
     before = flatten(network)

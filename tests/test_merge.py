@@ -6,8 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from converge_to_surprise.config import Config, Merge
+from converge_to_surprise.config import Config, Merge, Network
 from converge_to_surprise.learn import merge
+from converge_to_surprise.learn.neighbours import alike
 from converge_to_surprise.learn.network import ResNet9, fresh_network
 
 
@@ -74,56 +75,100 @@ def heads_that_agree_at_three() -> tuple[torch.Tensor, np.ndarray]:
     return torch.from_numpy(np.stack(joints)), np.stack(columns, 1)
 
 
-def test_heads_are_cut_where_they_agree() -> None:
+def choose(joint: torch.Tensor, labels: np.ndarray, settings: Merge) -> merge.Choice:
+    trees = [merge.merge_tree(table.numpy(), settings.smallest) for table in joint]
+    return merge.choose(trees, joint, labels, settings)
+
+
+def test_trees_are_cut_where_the_weakest_border_falls() -> None:
     joint, labels = heads_that_agree_at_three()
-    choice = merge.choose(joint, labels, Config())
+    choice = choose(joint, labels, Merge())
     assert choice.clusters == 3
-    assert choice.agreement[3] == pytest.approx(1.0)
-    assert choice.groups[3] == choice.groups[choice.head]
+    assert choice.outputs == [0, 1, 2] or len(choice.outputs) == 3
+    assert choice.borders[3] == pytest.approx(1.0)
+    assert choice.borders[4] < 0.9
+    assert choice.agreement == pytest.approx([1.0] * 3)
 
 
-def test_a_border_below_the_weakest_is_given_up_even_if_heads_agree_on_it() -> None:
-    table = np.diag([100.0] * 4)
-    table[0, 3] = table[3, 0] = 80  # phi = 0.11
-    joint = torch.from_numpy(np.stack([table] * 3))
-    labels = np.tile(np.arange(4)[:, None], (50, 3))
-    assert merge.choose(joint, labels, Config()).clusters == 3
-    assert merge.choose(joint, labels, Config(merge=Merge(weakest=-1))).clusters in (2, 3, 4)
-
-
-def test_a_single_head_is_cut_at_borders_that_hold() -> None:
+@pytest.mark.parametrize("clusters", [2, 4])
+def test_the_user_can_say_where_to_cut(clusters: int) -> None:
     joint, labels = heads_that_agree_at_three()
-    choice = merge.choose(joint[:1], labels[:, :1], Config())
-    assert (choice.head, choice.clusters, choice.agreement) == (0, 3, {})
+    assert choose(joint, labels, Merge(clusters=clusters)).clusters == clusters
+
+
+def test_more_clusters_than_there_are_means_no_merging() -> None:
+    joint, labels = heads_that_agree_at_three()
+    choice = choose(joint, labels, Merge(clusters=64))
+    assert (choice.clusters, choice.outputs) == (4, [0, 1, 2, 3])
+
+
+def test_a_late_rise_of_the_curve_does_not_move_the_cut() -> None:
+    curve = dict.fromkeys(range(2, 11), 0.95) | {k: 0.84 - 0.01 * (k - 11) for k in range(11, 22)}
+    assert merge.cut(curve, 0.075) == 10
+    assert merge.cut(curve | {22: 0.80}, 0.075) == 10
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0, 1))
+def test_a_cut_is_one_of_the_numbers_on_the_curve(values: list[float], drop: float) -> None:
+    curve = dict(enumerate(values, start=2))
+    assert merge.cut(curve, drop) in curve
+
+
+def test_without_borders_there_is_one_cluster() -> None:
+    assert merge.cut({}, 0.1) == 1
+
+
+def test_the_head_that_keeps_neighbours_together_and_that_others_confirm_is_taken() -> None:
+    rng = np.random.default_rng(1)
+    classes = rng.integers(0, 3, 600)
+    lonely = rng.integers(0, 3, 600)
+    labels = np.stack([lonely, classes, classes], 1)
+    strong, weak = np.diag([100.0, 100.0, 100.0]), np.full((3, 3), 10.0) + np.diag([70.0] * 3)
+    trees = [merge.merge_tree(np.diag([100.0] * 3), 0.005)] * 3
+    informed = merge.choose(trees, torch.from_numpy(np.stack([strong, weak, strong])), labels, Merge())
+    assert informed.head == 2
+    assert informed.information[2] == pytest.approx(np.log(3))
+    assert informed.agreement[1] == pytest.approx(1.0)
+    alone = merge.choose(trees, torch.from_numpy(np.stack([strong] * 3)), labels, Merge())
+    assert alone.head == 1, "all know as much; head 0 stands alone"
+
+
+def test_a_head_with_too_few_clusters_is_not_taken() -> None:
+    joint, labels = heads_that_agree_at_three()
+    poor = np.zeros((8, 8))
+    poor[0, 0] = poor[1, 1] = 200
+    both = torch.cat([torch.from_numpy(poor)[None], joint])
+    assert choose(both, np.concatenate([np.minimum(labels[:, :1], 1), labels], 1), Merge(clusters=3)).head != 0
 
 
 def test_one_cluster_everywhere_stays_one() -> None:
     table = np.zeros((4, 4))
     table[2, 2] = 50
-    choice = merge.choose(torch.from_numpy(np.stack([table, table])), np.full((20, 2), 2), Config())
+    choice = choose(torch.from_numpy(np.stack([table, table])), np.full((20, 2), 2), Merge())
     assert choice.clusters == 1
 
 
-def test_the_kept_head_labels_as_before_with_its_outputs_grouped() -> None:
-    network = fresh_network(1, 5, 2, heads=3, seed=0).eval()
-    choice = merge.Choice(head=1, clusters=2, groups=[0, 0, 2, 2, 2], joins=[], agreement={})
-    single = merge.keep_head(network, choice).eval()
+def test_grouped_counts_keep_their_sum() -> None:
+    joint = torch.arange(16).reshape(4, 4)
+    result = merge.grouped(joint, [0, 0, 2, 0])
+    assert result[0, 0] == joint[[0, 1, 3]][:, [0, 1, 3]].sum()
+    assert result[2, 2] == joint[2, 2]
+    assert result[0, 2] == joint[[0, 1, 3], 2].sum()
+    assert result.sum() == joint.sum()
+
+
+def test_one_head_labels_as_it_did_among_the_others() -> None:
+    network = fresh_network(1, Network(clusters=5, width=2, folded=True), heads=3, seed=0).eval()
     images = torch.rand(20, 1, 8, 8)
-    torch.testing.assert_close(single.logits(images), network.logits(images)[:, 1])
-    winners = network.logits(images)[:, 1].argmax(-1)
-    assert single.label(single.logits(images)).tolist() == [choice.groups[w] for w in winners.tolist()]
+    torch.testing.assert_close(merge.one_head(network, 1).eval().logits(images), network.logits(images)[:, 1])
 
 
-def test_co_assignments_count_every_pair_once(bars: torch.Tensor, small: Config) -> None:
-    network: ResNet9 = fresh_network(1, 6, 2, heads=2, seed=0)
-    joint = merge.co_assignments(network, bars, small, 0)
-    assert joint.shape == (2, 6, 6)
-    assert joint.sum((1, 2)).tolist() == [small.merge.pairs] * 2
-    assert torch.equal(joint, merge.co_assignments(network, bars, small, 0))
-
-
-def test_of_cuts_that_are_agreed_on_equally_well_the_finest_is_taken() -> None:
-    joint, labels = heads_that_agree_at_three()
-    agreement = merge.choose(joint, labels, Config()).agreement
-    assert agreement[2] == pytest.approx(1.0), "two clusters are agreed on as well as three"
-    assert merge.choose(joint, labels, Config(merge=Merge(tolerance=1.0, weakest=-1))).clusters == 4
+def test_trials_count_every_pair_once(bars: torch.Tensor, small: Config) -> None:
+    network: ResNet9 = fresh_network(1, Network(clusters=6, width=2), heads=2, seed=0)
+    neighbours = alike(None, bars, small, 1)
+    trial = merge.try_borders(network, bars, neighbours, small, 0)
+    for counts in trial:
+        assert counts.shape == (2, 6, 6)
+        assert counts.sum((1, 2)).tolist() == [small.merge.pairs] * 2
+    again = merge.try_borders(network, bars, neighbours, small, 0)
+    assert all(torch.equal(a, b) for a, b in zip(trial, again, strict=True))

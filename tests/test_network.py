@@ -5,7 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from converge_to_surprise.config import Network
 from converge_to_surprise.learn import network as net
+
+FIVE = Network(clusters=5, width=2)
 
 
 def test_the_network_of_the_paper_has_its_number_of_parameters() -> None:
@@ -41,26 +44,31 @@ def test_several_heads_share_the_trunk() -> None:
     network = net.ResNet9(1, 5, width=2, heads=3).eval()
     logits = network.logits(torch.rand(4, 1, 8, 8))
     assert logits.shape == (4, 3, 5)
-    assert torch.equal(network.label(logits), logits.argmax(-1))
 
 
-def test_merged_outputs_share_a_label() -> None:
-    network = net.ResNet9(1, 3, width=2)
-    network.groups[0] = torch.tensor([0, 0, 2])
-    logits = torch.eye(3)
-    assert network.label(logits).tolist() == [0, 0, 2]
-    heads = net.ResNet9(1, 3, width=2, heads=2)
-    heads.groups[1] = torch.tensor([2, 1, 2])
-    assert heads.label(logits[:, None].expand(3, 2, 3)).tolist() == [[0, 2], [1, 1], [2, 2]]
+def test_folding_loses_no_pixel() -> None:
+    images = torch.rand(2, 3, 4, 6)
+    folded = net.fold(images)
+    assert folded.shape == (2, 12, 2, 3)
+    assert torch.equal(folded.flatten().sort().values, images.flatten().sort().values)
+    assert torch.equal(folded[:, 0], images[:, 0, ::2, ::2])
+    assert torch.equal(net.fold(torch.ones(1, 1, 3, 5)), torch.ones(1, 4, 2, 3))
+
+
+def test_a_folded_network_takes_any_size_and_does_less_work() -> None:
+    network = net.ResNet9(1, 7, width=2, folded=True).eval()
+    assert len(network.units) == len(net.ResNet9(1, 7, width=2).units) - 1
+    for size in ((1, 1), (9, 16), (28, 28)):
+        assert network(torch.rand(4, 1, *size)).shape == (4, 7)
 
 
 def test_a_start_is_drawn_from_its_seed_and_leaves_the_global_generator_alone() -> None:
     before = torch.get_rng_state()
-    first = net.flatten(net.fresh_network(1, 5, 2, 1, seed=3))
+    first = net.flatten(net.fresh_network(1, FIVE, 1, seed=3))
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(first, net.flatten(net.fresh_network(1, 5, 2, 1, seed=3)))
-    assert not torch.equal(first, net.flatten(net.fresh_network(1, 5, 2, 1, seed=4)))
-    assert not torch.equal(first, net.flatten(net.fresh_network(1, 5, 2, 1, seed=3, attempt=1)))
+    assert torch.equal(first, net.flatten(net.fresh_network(1, FIVE, 1, seed=3)))
+    assert not torch.equal(first, net.flatten(net.fresh_network(1, FIVE, 1, seed=4)))
+    assert not torch.equal(first, net.flatten(net.fresh_network(1, FIVE, 1, seed=3, attempt=1)))
 
 
 def test_the_first_start_that_is_lively_enough_is_taken_or_else_the_liveliest() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from converge_to_surprise.config import Config, Relaxed, Stage
+from converge_to_surprise.config import Config, Network, Relaxed, Stage
 from converge_to_surprise.core import surprise
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
@@ -57,7 +57,7 @@ def test_the_gradient_agrees_with_finite_differences() -> None:
 
 
 def test_diversity_pulls_only_below_the_floor_and_only_for_a_while() -> None:
-    settings = Relaxed(diversity=2.0, diversity_floor=4.0, diversity_until=0.5)
+    settings = Relaxed(diversity=2.0, diversity_floor=(4.0, 4.0), diversity_until=0.5)
     even = torch.full((1, 8), 1 / 8)
     narrow = torch.tensor([[0.5, 0.5, 0, 0, 0, 0, 0, 0]])
     assert float(relaxed.diversity(even, settings, 0.0)) == 0
@@ -65,8 +65,14 @@ def test_diversity_pulls_only_below_the_floor_and_only_for_a_while() -> None:
     assert float(relaxed.diversity(narrow, settings, 0.5)) == 0
 
 
+def test_floors_are_spread_over_the_heads() -> None:
+    settings = Relaxed(diversity_floor=(4.0, 10.0))
+    assert relaxed.floors(settings, 4).exp().tolist() == pytest.approx([4, 6, 8, 10])
+    assert relaxed.floors(settings, 1).exp().tolist() == pytest.approx([7])
+
+
 def test_the_learning_rate_rises_then_falls() -> None:
-    rates = [relaxed.learning_rate(Relaxed(), step, step / 300) for step in range(300)]
+    rates = [relaxed.learning_rate(2e-3, step, step / 300) for step in range(300)]
     assert rates[0] < rates[10] < rates[29]
     assert np.argmax(rates) < 40
     assert rates[-1] < 0.01 * max(rates)
@@ -76,7 +82,7 @@ def test_a_calibrated_start_wakes_the_outputs(small: Config) -> None:
     images, _ = striped_images(200)
 
     def alive(calibrated: bool) -> int:
-        network = fresh_network(1, 32, 4, 1, 0)
+        network = fresh_network(1, Network(clusters=32, width=4), 1, 0)
         if calibrated:
             relaxed.calibrate(network, images, small)
         view, _ = make_views(to_float(images), small.views)
@@ -90,7 +96,7 @@ def test_a_calibrated_start_wakes_the_outputs(small: Config) -> None:
 def test_a_calibrated_start_looks_in_all_directions_alike(small: Config) -> None:
     """In whitened features every random direction varies as much as every other; in raw ones a few dominate."""
     images, _ = striped_images(200)
-    network = fresh_network(1, 32, 4, 1, 0)
+    network = fresh_network(1, Network(clusters=32, width=4), 1, 0)
     relaxed.calibrate(network, images, small)
     view, _ = make_views(to_float(images), small.views)
     spread = network.train().logits(view).detach().std(0)
@@ -100,12 +106,15 @@ def test_a_calibrated_start_looks_in_all_directions_alike(small: Config) -> None
 def test_the_search_tells_the_kinds_of_bars_apart(small: Config) -> None:
     """The whole way: search, merging, labels; no class is seen on it."""
     images, classes = striped_images(400)
-    stages = (Stage("search", "relaxed", 20), Stage("merge", "merge", 1))
-    settings = Relaxed(heads=4, batch=100, diversity_floor=3)
+    stages = (Stage("search", "relaxed", 20), Stage("merge", "merge", 1), Stage("refine", "refine", 5))
+    settings = Relaxed(heads=4, batch=100, diversity_floor=(3, 6))
     config = replace(small, schedule=stages, relaxed=settings, network=replace(small.network, clusters=16, width=4))
     trainer = Trainer(images, config)
     records = list(trainer.run())
-    assert records[-2].surprise > records[0].surprise + 0.3
+    assert records[79].surprise > records[0].surprise + 0.3
+    assert trainer.network.heads == 1
+    assert trainer.merged is not None
+    assert trainer.network.clusters == trainer.merged.clusters
     labels, _ = label_views(trainer.network, images, config.views)
     found = labels.numpy()
     purity = sum(np.bincount(classes[found == k]).max() for k in np.unique(found)) / len(found)

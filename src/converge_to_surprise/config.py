@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 SearchName = Literal["evolution", "relaxed"]
-StageKind = Literal["evolution", "relaxed", "merge", "consolidate"]
+StageKind = Literal["evolution", "relaxed", "merge", "refine", "consolidate"]
 
 
 class SettingError(ValueError):
@@ -82,6 +82,8 @@ class Network:
     """Outputs per head: the upper bound K on the number of clusters."""
     width: int = 8
     """Channels of the first convolution; the others are multiples of it."""
+    folded: bool = False
+    """Fold each 2x2 block of pixels into the channels and begin at half the size: half the work."""
     alive: int = 10
     """A random start is drawn again until this many outputs win some view (evolution only)."""
 
@@ -134,14 +136,23 @@ class Relaxed:
     temperature: float = 0.025
     """The resolution knob: lower finds finer clusters."""
     heads: int = 8
-    """Independent linear heads on one trunk; the best is kept."""
+    """Independent linear heads on one trunk."""
+    calibrate: bool = True
+    """Start the heads as random directions of the whitened features, so that many outputs win somewhere."""
     batch: int = 250
     learning_rate: float = 2e-3
+    refine_learning_rate: float = 1e-3
+    """The same, once clusters are merged."""
+    neighbours: int = 5
+    """View j may come from one of this many images that look most alike."""
+    neighbour_share: float = 0.5
+    """Share of the pairs in which it does."""
     diversity: float = 1.0
-    """Weight of the pull towards ``diversity_floor`` clusters while it lasts."""
-    diversity_floor: float = 14.0
-    """Effective number of clusters (exp of the entropy) below which a head is pulled apart; above it is left alone."""
-    diversity_until: float = 0.5
+    """Weight of the pull towards more clusters while it lasts."""
+    diversity_floor: tuple[float, float] = (10.0, 24.0)
+    """Effective number of clusters (exp of the entropy) below which a head is pulled apart, of the first and of the
+    last head."""
+    diversity_until: float = 0.3
     """Fraction of the search after which the pull is gone."""
 
     def __post_init__(self) -> None:
@@ -149,8 +160,15 @@ class Relaxed:
         check(1 <= self.heads <= 256, "relaxed.heads", self.heads, "from 1 to 256")
         check(self.batch >= 2, "relaxed.batch", self.batch, "at least 2 images")
         check(0 < self.learning_rate < math.inf, "relaxed.learning_rate", self.learning_rate, "above 0")
+        rate = self.refine_learning_rate
+        check(0 < rate < math.inf, "relaxed.refine_learning_rate", rate, "above 0")
+        check(self.neighbours >= 1, "relaxed.neighbours", self.neighbours, "at least 1")
+        check(0 <= self.neighbour_share <= 1, "relaxed.neighbour_share", self.neighbour_share, "from 0 to 1")
         check(0 <= self.diversity < math.inf, "relaxed.diversity", self.diversity, "at least 0")
-        check(1 <= self.diversity_floor < math.inf, "relaxed.diversity_floor", self.diversity_floor, "at least 1")
+        low, high = self.diversity_floor
+        check(
+            1 <= low <= high, "relaxed.diversity_floor", self.diversity_floor, "two numbers from 1, the smaller first"
+        )
         check(0 < self.diversity_until <= 1, "relaxed.diversity_until", self.diversity_until, "above 0 and at most 1")
 
 
@@ -164,10 +182,10 @@ class Merge:
     """Share of the side by which it crops further."""
     pairs: int = 16_000
     """Pairs of augmented views that are looked at."""
-    weakest: float = 0.8
-    """Borders whose phi coefficient is below this are always given up."""
-    tolerance: float = 0.01
-    """Of the cuts on which the heads agree this nearly as well as on the best, the finest is taken."""
+    drop: float = 0.075
+    """The trees are cut where the phi coefficient of the weakest border falls by this much."""
+    clusters: int = 0
+    """Cut at this many clusters instead; 0 lets the borders say. More than there are means no merging."""
     smallest: float = 0.005
     """Clusters with a smaller share of the views are dissolved."""
 
@@ -175,8 +193,8 @@ class Merge:
         check(0 <= self.rotation <= 180, "merge.rotation", self.rotation, "from 0 to 180 degrees")
         check(0 <= self.crop < 1, "merge.crop", self.crop, "at least 0 and below 1")
         check(self.pairs >= 1, "merge.pairs", self.pairs, "at least 1")
-        check(-1 <= self.weakest <= 1, "merge.weakest", self.weakest, "from -1 to 1")
-        check(0 <= self.tolerance <= 1, "merge.tolerance", self.tolerance, "from 0 to 1")
+        check(0 <= self.drop <= 1, "merge.drop", self.drop, "from 0 to 1")
+        check(self.clusters == 0 or self.clusters >= 2, "merge.clusters", self.clusters, "0 or at least 2")
         check(0 <= self.smallest < 1, "merge.smallest", self.smallest, "at least 0 and below 1")
 
 

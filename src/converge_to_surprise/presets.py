@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from typing import Literal
 
-from .config import Augmentation, Config, Consolidation, Evolution, SearchName, Stage, Views
+from .config import Augmentation, Config, Consolidation, Evolution, Network, SearchName, Stage, Views
 
 PresetName = Literal["fast", "paper"]
 
@@ -66,6 +66,7 @@ def resolve(
             config,
             views=replace(views, fill=True),
             augmentation=replace(augmentation, sampling="bilinear", outside="image"),
+            network=Network(folded=True),
             consolidation=Consolidation(logit_scale=10),
         )
     if search == "relaxed":
@@ -90,5 +91,5 @@ def _relaxed(config: Config, images: int) -> Config:
     batch = min(config.relaxed.batch, images)
     steps_per_epoch = math.ceil(images / batch)
     epochs = max(1, round(RELAXED_STEPS / steps_per_epoch))
-    schedule = (Stage("search", "relaxed", epochs), Stage("merge", "merge", 1))
+    schedule = (Stage("search", "relaxed", epochs), Stage("merge", "merge", 1), Stage("refine", "refine", epochs))
     return replace(config, schedule=schedule, relaxed=replace(config.relaxed, batch=batch))

@@ -139,9 +139,13 @@ def orderliness(joint: Tensor, smoothing: float = 1e-3) -> Tensor:
     Ĥ is the entropy of the observed pairs, H* = H(p_i) + H(p_j) the largest that shuffling within the views can reach.
     """
     observed = _entropy(joint.flatten(-2))
+    return (observed + mutual_information(joint) + smoothing) / (observed + smoothing)
+
+
+def mutual_information(joint: Tensor) -> Tensor:
+    """What one label says about the other, in nats, from the counts of cluster pairs (..., K, K)."""
     shuffled = _entropy(joint.sum(-1)) + _entropy(joint.sum(-2))
-    information = (shuffled - observed).clamp(min=0)  # mutual information: below 0 only by rounding
-    return (observed + information + smoothing) / (observed + smoothing)
+    return (shuffled - _entropy(joint.flatten(-2))).clamp(min=0)  # below 0 only by rounding
 
 
 def _entropy(counts: Tensor) -> Tensor:

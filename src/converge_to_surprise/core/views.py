@@ -69,17 +69,21 @@ def percentile99(images: Tensor) -> Tensor:
     return values.kthvalue(rank, dim=1).values
 
 
-def make_views(images: Tensor, settings: Views, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+def make_views(
+    images: Tensor, settings: Views, generator: torch.Generator | None = None, partners: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Both views of float images (B, C, H, W): split, optionally filled and enlarged.
 
-    With a generator the colours are drawn (training); without one view i is white (evaluation).
+    With a generator the colours are drawn (training); without one view i is white (evaluation). View j can be that of
+    another image: ``partners`` gives one for each image.
     """
     count, _, height, width = images.shape
     mask_i = split_masks(count, height, width, generator).to(images.device, images.dtype)
-    mask_j = 1 - mask_i
-    view_i, view_j = images * mask_i, images * mask_j
-    if settings.fill:
-        view_i, view_j = fill_hidden(view_i, mask_i), fill_hidden(view_j, mask_j)
-    if settings.upsample > 1:
-        view_i, view_j = upsample(view_i, images, settings.upsample), upsample(view_j, images, settings.upsample)
-    return view_i, view_j
+
+    def one_view(source: Tensor, mask: Tensor) -> Tensor:
+        view = source * mask
+        if settings.fill:
+            view = fill_hidden(view, mask)
+        return upsample(view, source, settings.upsample) if settings.upsample > 1 else view
+
+    return one_view(images, mask_i), one_view(images if partners is None else partners, 1 - mask_i)

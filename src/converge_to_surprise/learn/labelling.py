@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -15,8 +15,10 @@ CHUNK = 250
 """Images labelled together: small enough to stay in a processor's cache."""
 
 
-def view_logits(network: ResNet9, images: Tensor, settings: Views) -> Iterator[tuple[Tensor, Tensor]]:
-    """Logits of view i and view j for uint8 images (N, C, H, W), chunk by chunk."""
+def over_views(
+    network: ResNet9, images: Tensor, settings: Views, read: Callable[[Tensor], Tensor]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """What ``read`` makes of view i and view j of uint8 images (N, C, H, W), chunk by chunk, in evaluation mode."""
     device = next(network.parameters()).device
     training = network.training
     network.eval()
@@ -25,12 +27,17 @@ def view_logits(network: ResNet9, images: Tensor, settings: Views) -> Iterator[t
             with torch.inference_mode():
                 pixels = to_float(images[start : start + CHUNK].to(device))
                 view_i, view_j = make_views(pixels, settings)
-                yield network.logits(channels_last(view_i)), network.logits(channels_last(view_j))
+                yield read(channels_last(view_i)), read(channels_last(view_j))
     finally:
         network.train(training)
 
 
 def label_views(network: ResNet9, images: Tensor, settings: Views) -> tuple[Tensor, Tensor]:
     """Clusters of view i and of view j, (N,) each, or (N, heads) for a network with several heads."""
-    pairs = [(network.label(i), network.label(j)) for i, j in view_logits(network, images, settings)]
+    pairs = [(i.argmax(-1), j.argmax(-1)) for i, j in over_views(network, images, settings, network.logits)]
     return torch.cat([i for i, _ in pairs]).cpu(), torch.cat([j for _, j in pairs]).cpu()
+
+
+def view_features(network: ResNet9, images: Tensor, settings: Views) -> Tensor:
+    """The trunk's features, mean of both views. (N, 8 width)"""
+    return torch.cat([((i + j) / 2).cpu() for i, j in over_views(network, images, settings, network.features)])

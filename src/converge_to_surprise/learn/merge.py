@@ -1,14 +1,18 @@
-"""Which borders between clusters survive wider augmentation: the merge tree, its cut, the choice among heads.
+"""Which borders between clusters hold: the merge tree, its cut, the choice among heads.
 
-Both views of an image are augmented more widely than in training and labelled. For two clusters a and b the 2x2 table
-of co-assignments says how well the border between them holds: its phi coefficient is 1 if the two views never disagree
-about the side and 0 if they do so by chance. The pair with the weakest border is merged, again and again.
+Two kinds of pairs try the borders: two views of one image, augmented more widely than in training, and views of two
+images that look alike. For two clusters a and b the 2x2 table of co-assignments says how well the border between them
+holds: its phi coefficient is 1 if the views of a pair are never on different sides and 0 if that is left to chance. The
+pair of clusters with the weakest border is merged, again and again.
+
+As long as the borders between different things are all that is left, the weakest of them is about as strong as it will
+be after the next merge; a border inside one thing is plainly weaker. So the curve of the weakest border against the
+number of clusters is flat up to the right number and falls after it: that is where the trees are cut.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -16,13 +20,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..config import Config
+from ..config import Augmentation, Config, Merge
 from ..core import surprise
 from ..core.augment import augment, widened
 from ..core.metrics import Labels, adjusted_rand_index
 from ..core.views import make_views, to_float
 from . import randomness
 from .labelling import CHUNK
+from .neighbours import partners
 from .network import ResNet9, channels_last
 
 Table = npt.NDArray[np.float64]
@@ -45,6 +50,11 @@ class Tree(NamedTuple):
     clusters: int
     """Clusters before the first join that is not the dissolution of a tiny one."""
 
+    @property
+    def alive(self) -> list[int]:
+        """Outputs that were given to any view."""
+        return sorted({output for join in self.joins for output in (join.kept, join.gone)})
+
     def groups(self, clusters: int) -> list[int]:
         """For every output the output that stands for its cluster, once ``clusters`` clusters are left."""
         groups = np.arange(self.outputs)
@@ -57,38 +67,58 @@ class Tree(NamedTuple):
         return self.joins[len(self.joins) + 1 - clusters].phi if clusters > 1 else 1.0
 
 
-class Choice(NamedTuple):
-    """The head that was chosen, how far it was merged, and why."""
+class Trial(NamedTuple):
+    """How often each pair of clusters was given to a pair of views, for every head. (heads, K, K) each"""
 
-    head: int
+    wide: Tensor
+    """Two views of one image, widely augmented."""
+    alike: Tensor
+    """Views of two images that look alike, augmented as in training."""
+
+
+class Choice(NamedTuple):
+    """Where the trees were cut, which head stands for them, and why."""
+
     clusters: int
-    groups: list[int]
-    """For every output the output that stands for its cluster."""
+    head: int
+    outputs: list[int]
+    """The output of that head that stands for each cluster."""
     joins: list[Join]
-    """The chosen head's whole merge tree."""
-    agreement: dict[int, float]
-    """How well the heads agree with each other at each number of clusters that was considered."""
+    """The head's whole merge tree."""
+    borders: dict[int, float]
+    """phi of the weakest border of the typical head at each number of clusters."""
+    information: list[float]
+    """What each head's label of an image says about the label of its neighbour, at the cut, in nats."""
+    agreement: list[float]
+    """Adjusted Rand index of the chosen head with every head at the cut."""
 
 
 @torch.inference_mode()
-def co_assignments(network: ResNet9, images: Tensor, config: Config, step: int) -> Tensor:
-    """How often each pair of clusters is given to the two widely augmented views of an image. (heads, K, K)"""
-    generator = randomness.torch_generator(config.seed, "merge", step)
+def try_borders(network: ResNet9, images: Tensor, neighbours: Tensor, config: Config, step: int) -> Trial:
+    """Label pairs of both kinds."""
     side = min(images.shape[2:]) * config.views.upsample
     wide = widened(config.augmentation, config.merge.rotation, round(config.merge.crop * side))
+    generator = randomness.torch_generator(config.seed, "merge", step)
     device = next(network.parameters()).device
-    total = torch.zeros(network.heads, network.clusters, network.clusters, dtype=torch.long)
+
+    def tally(settings: Augmentation, share: float) -> Tensor:
+        total = torch.zeros(network.heads, network.clusters, network.clusters, dtype=torch.long)
+        for start in range(0, config.merge.pairs, CHUNK):
+            count = min(CHUNK, config.merge.pairs - start)
+            positions = torch.randint(len(images), (count,), generator=generator)
+            others = partners(neighbours, positions, share, generator)
+            pixels = [to_float(images[which].to(device)) for which in (positions, others)]
+            labels = [
+                network.logits(channels_last(augment(view, settings, generator))).argmax(-1).reshape(count, -1).t()
+                for view in make_views(pixels[0], config.views, generator, pixels[1])
+            ]
+            total += surprise.joint_counts(labels[0], labels[1], network.clusters).cpu()
+        return total
+
     network.eval()
-    for start in range(0, config.merge.pairs, CHUNK):
-        count = min(CHUNK, config.merge.pairs - start)
-        pixels = to_float(images[torch.randint(len(images), (count,), generator=generator)].to(device))
-        labels = [
-            network.logits(channels_last(augment(view, wide, generator))).argmax(-1).reshape(count, -1).t()
-            for view in make_views(pixels, config.views, generator)
-        ]
-        total += surprise.joint_counts(labels[0], labels[1], network.clusters).cpu()
+    trial = Trial(tally(wide, 0.0), tally(config.augmentation, 1.0))
     network.train()
-    return total
+    return trial
 
 
 def phi(table: Table, a: int, b: int) -> float:
@@ -129,65 +159,74 @@ def merge_tree(joint: Table, smallest: float) -> Tree:
     return Tree(joins, len(joint), clusters)
 
 
+def typical_borders(trees: list[Tree]) -> dict[int, float]:
+    """phi of the weakest border at every number of clusters, median over the heads that have so many."""
+    return {
+        clusters: float(np.median([tree.border(clusters) for tree in trees if tree.clusters >= clusters]))
+        for clusters in range(2, max(tree.clusters for tree in trees) + 1)
+    }
+
+
+def cut(borders: dict[int, float], drop: float) -> int:
+    """The largest number of clusters whose weakest border is not ``drop`` below what it typically was with fewer.
+
+    >>> cut({2: 0.95, 3: 0.91, 4: 0.93, 5: 0.92, 6: 0.80, 7: 0.78}, drop=0.05)
+    5
+    """
+    kept = sorted(borders)[:1]
+    for clusters in sorted(borders)[1:]:
+        if borders[clusters] >= np.median([borders[fewer] for fewer in kept]) - drop:
+            kept.append(clusters)
+    return kept[-1] if kept else 1
+
+
 def head_agreement(trees: list[Tree], labels: Labels, clusters: int) -> Table:
-    """Adjusted Rand index of every two heads, each cut to ``clusters`` clusters; NaN for heads that have fewer.
+    """Adjusted Rand index of every two heads, each cut to at most ``clusters`` clusters. (heads, heads)
 
     ``labels``: the un-merged outputs of some images under each head. (n, heads)
     """
-    table = np.full((len(trees), len(trees)), np.nan)
-    able = [head for head, tree in enumerate(trees) if tree.clusters >= clusters]
-    cut = {head: np.array(trees[head].groups(clusters))[labels[:, head]] for head in able}
-    for a, b in itertools.combinations(able, 2):
-        table[a, b] = table[b, a] = adjusted_rand_index(cut[a], cut[b])
+    table = np.eye(len(trees))
+    groups = [np.array(tree.groups(min(clusters, tree.clusters)))[labels[:, h]] for h, tree in enumerate(trees)]
+    for a, b in itertools.combinations(range(len(trees)), 2):
+        table[a, b] = table[b, a] = adjusted_rand_index(groups[a], groups[b])
     return table
 
 
-def candidates(trees: list[Tree], weakest: float) -> list[int]:
-    """Numbers of clusters worth considering, ascending.
+def choose(trees: list[Tree], alike: Tensor, labels: Labels, settings: Merge) -> Choice:
+    """Cut every head's tree at the same number of clusters and take the best head: no class is needed.
 
-    From half of what the heads have on upwards (very few clusters are agreed on too easily) to where the typical head
-    begins to have a border below ``weakest``.
+    A good clustering tells much apart and keeps together what looks alike: the information that an image's cluster
+    carries about its neighbour's is high only if it does both. And what one head finds is more than chance if the other
+    heads, which start from other random directions, find it too. The head with the largest product is taken.
     """
-    typical = float(np.median([tree.clusters for tree in trees]))
-    found: list[int] = []
-    for clusters in range(max(1, math.ceil(typical / 2)), max(tree.clusters for tree in trees) + 1):
-        able = [tree for tree in trees if tree.clusters >= clusters]
-        if 2 * len(able) < len(trees) or (found and np.median([tree.border(clusters) for tree in able]) < weakest):
-            break
-        found.append(clusters)
-    return found
+    borders = typical_borders(trees)
+    clusters = min(settings.clusters or cut(borders, settings.drop), max(tree.clusters for tree in trees))
+    able = [tree.clusters >= clusters for tree in trees]
+    information = [
+        float(surprise.mutual_information(grouped(counts, tree.groups(clusters)))) if fine else 0.0
+        for tree, counts, fine in zip(trees, alike, able, strict=True)
+    ]
+    agreement = head_agreement(trees, labels, clusters)
+    head = max(range(len(trees)), key=lambda h: (able[h], information[h] * agreement[h].mean(), -h))
+    tree = trees[head]
+    outputs = sorted({tree.groups(clusters)[output] for output in tree.alive}) or [0]
+    return Choice(
+        clusters, head, outputs, tree.joins, borders, information, [float(value) for value in agreement[head]]
+    )
 
 
-def choose(joint: Tensor, labels: Labels, config: Config) -> Choice:
-    """Cut every head where the heads agree best with each other, and take the head in their midst: no class is needed.
-
-    Heads start from different random directions. What they all find is in the images; where they differ is chance.
-    """
-    trees = [merge_tree(counts.double().numpy(), config.merge.smallest) for counts in joint]
-    options = candidates(trees, config.merge.weakest)
-    tables = {clusters: head_agreement(trees, labels, clusters) for clusters in options}
-    agreement = {
-        clusters: float(np.nanmean(table) + np.nanmedian(table)) / 2
-        for clusters, table in tables.items()
-        if not np.isnan(table).all()
-    }
-    if agreement:
-        enough = max(agreement.values()) - config.merge.tolerance
-        clusters = max(option for option, value in agreement.items() if value >= enough)
-        means = np.array([-1.0 if np.isnan(row).all() else np.nanmean(row) for row in tables[clusters]])
-        head = int(means.argmax())
-    else:  # a single head: follow its tree down to borders that hold
-        clusters, head = options[-1], int(np.argmax([tree.clusters for tree in trees]))
-    return Choice(head, clusters, trees[head].groups(clusters), trees[head].joins, agreement)
+def grouped(joint: Tensor, groups: list[int]) -> Tensor:
+    """Counts of output pairs (K, K) as counts of cluster pairs."""
+    index = torch.tensor(groups)
+    rows = torch.zeros_like(joint).index_add_(0, index, joint)
+    return torch.zeros_like(joint).index_add_(1, index, rows)
 
 
 @torch.no_grad()
-def keep_head(network: ResNet9, choice: Choice) -> ResNet9:
-    """A network of one head: the chosen one, with its merged outputs grouped."""
-    single = ResNet9(network.channels, network.clusters, network.width).to(network.head.weight.device)
+def one_head(network: ResNet9, head: int) -> ResNet9:
+    """The network with only one of its heads."""
+    single = ResNet9(network.channels, network.clusters, network.width, folded=network.folded)
     state = network.state_dict()
-    rows = slice(choice.head * network.clusters, (choice.head + 1) * network.clusters)
-    state["head.weight"], state["head.bias"] = state["head.weight"][rows], state["head.bias"][rows]
-    state["groups"] = torch.tensor([choice.groups])
-    single.load_state_dict(state)
-    return single
+    rows = slice(head * network.clusters, (head + 1) * network.clusters)
+    single.load_state_dict(state | {name: state[name][rows] for name in ("head.weight", "head.bias")})
+    return single.to(network.head.weight.device)

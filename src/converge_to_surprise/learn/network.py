@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..config import Network
 from . import randomness
 
 Skip = Literal["", "open", "close"]
@@ -43,20 +44,32 @@ def pooled_size(size: Sequence[int]) -> tuple[int, ...]:
     return tuple(max(1, side // 2) for side in size)
 
 
-class ResNet9(nn.Module):
-    """Two stems, two residual blocks, global average pooling, a linear layer with ``heads`` x ``clusters`` outputs."""
+def fold(x: Tensor) -> Tensor:
+    """Each 2x2 block of pixels becomes one pixel with four times the channels; an odd edge is repeated."""
+    height, width = x.shape[2:]
+    if height % 2 or width % 2:
+        x = F.pad(x, (0, width % 2, 0, height % 2), mode="replicate")
+    return channels_last(F.pixel_unshuffle(x, 2))
 
-    def __init__(self, channels: int, clusters: int, width: int = 8, heads: int = 1) -> None:
+
+class ResNet9(nn.Module):
+    """Two stems, two residual blocks, global average pooling, a linear layer with ``heads`` x ``clusters`` outputs.
+
+    ``folded`` replaces the two convolutions at full size by one on folded pixels: no pixel is lost, half the work.
+    """
+
+    def __init__(self, channels: int, clusters: int, width: int = 8, heads: int = 1, folded: bool = False) -> None:
         super().__init__()
         w = width
         self.channels = channels
         self.width = width
         self.clusters = clusters
         self.heads = heads
+        self.folded = folded
+        entrance = [Unit(4 * channels, 2 * w)] if folded else [Unit(channels, w), Unit(w, 2 * w, pool=True)]
         self.units = nn.ModuleList(
             [
-                Unit(channels, w),
-                Unit(w, 2 * w, pool=True),
+                *entrance,
                 Unit(2 * w, 2 * w, skip="open"),
                 Unit(2 * w, 2 * w, skip="close"),
                 Unit(2 * w, 4 * w, pool=True),
@@ -66,14 +79,15 @@ class ResNet9(nn.Module):
             ]
         )
         self.head = nn.Linear(8 * w, heads * clusters)
-        # Which cluster each output stands for: itself, until clusters are merged.
-        self.register_buffer("groups", torch.arange(clusters).repeat(heads, 1))
-        self.groups: Tensor
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def enter(self, x: Tensor) -> Tensor:
+        """What the first unit sees."""
+        return fold(x) if self.folded else x
 
     def features(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, 8 width)"""
-        kept = x
+        kept = x = self.enter(x)
         for unit in self.units:
             assert isinstance(unit, Unit)
             if unit.skip == "open":
@@ -87,13 +101,6 @@ class ResNet9(nn.Module):
         """Plain outputs, (B, clusters), or (B, heads, clusters) with several heads."""
         out: Tensor = self.head(self.features(x))
         return out if self.heads == 1 else out.reshape(len(out), self.heads, self.clusters)
-
-    def label(self, logits: Tensor) -> Tensor:
-        """The cluster of each row of logits, (B,) or (B, heads): its largest output, after merging."""
-        winner = logits.argmax(-1)
-        if self.heads == 1:
-            return self.groups[0][winner]
-        return self.groups.gather(1, winner.t()).t()
 
     def forward(self, x: Tensor) -> Tensor:
         """The logits of each head with length 1, as in the paper; their argmax is the cluster."""
@@ -127,11 +134,11 @@ def load_flat(theta: Tensor, network: nn.Module) -> None:
         network.get_parameter(name).copy_(value)
 
 
-def fresh_network(channels: int, clusters: int, width: int, heads: int, seed: int, attempt: int = 0) -> ResNet9:
+def fresh_network(channels: int, settings: Network, heads: int, seed: int, attempt: int = 0) -> ResNet9:
     """A network with torch's standard random start, drawn from (seed, attempt) and nothing else."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(randomness.torch_seed(seed, "start", attempt))
-        return ResNet9(channels, clusters, width, heads)
+        return ResNet9(channels, settings.clusters, settings.width, heads, settings.folded)
 
 
 def lively_network(

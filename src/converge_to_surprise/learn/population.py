@@ -53,6 +53,7 @@ def batch_logits(
 
     Equal to the network's own forward pass over the whole batch at once, whatever the chunk.
     """
+    views = network.enter(views)
     current, normalisation = channels_last(views), None
     kept: Tensor | None = None
     add: Tensor | None = None
@@ -192,7 +193,7 @@ def member_labels(network: ResNet9, theta: Tensor, views: Views, chunk: int) -> 
         logits, _ = batch_logits(network, parameters, view, chunk)
         if not bool(logits.isfinite().all()):
             return None
-        labels.append(network.label(logits))
+        labels.append(logits.argmax(-1))
     return labels[0], labels[1]
 
 
@@ -229,7 +230,7 @@ def refresh(network: ResNet9, views: Views, chunk: int, workers: Executor) -> tu
         for unit, seen in zip(network.units, statistics, strict=True):
             assert isinstance(unit, Unit)
             _move_running_statistics(unit.norm, seen)
-    return network.label(logits_i), network.label(logits_j)
+    return logits_i.argmax(-1), logits_j.argmax(-1)
 
 
 def _move_running_statistics(norm: torch.nn.BatchNorm2d, seen: Statistics) -> None:

@@ -5,13 +5,15 @@ The argmax in the counts becomes a softmax with temperature T over the l2-normal
     p_k = mean of P_k over both views,   t_k = mean of P_k(view i) P_k(view j),   S = Σ_{t_k > p_k²} D(t_k ‖ p_k²)
 
 which has a gradient: one backward pass replaces a population. T sets the resolution: the lower, the finer the clusters.
-During the first part of the search a head whose effective number of clusters exp H(p) is below a floor is pulled apart,
-which makes sure that more clusters appear than will remain; merging then joins those that belong together.
+During the first part of the search a head whose effective number of clusters exp H(p) is below its floor is pulled
+apart, which makes sure that more clusters appear than will remain; merging then joins those that belong together. The
+floors differ from head to head, so no single number of clusters is favoured.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -46,47 +48,63 @@ def entropy(share: Tensor) -> Tensor:
     return -(share * (share + 1e-9).log()).sum(-1)
 
 
-def learning_rate(settings: Relaxed, step_in_stage: int, progress: float) -> float:
+def learning_rate(peak: float, step_in_stage: int, progress: float) -> float:
     """A short linear rise, then a cosine to almost nothing."""
     rise = min(1.0, (step_in_stage + 1) / WARM_UP)
-    return settings.learning_rate * rise * 0.5 * (1 + math.cos(math.pi * progress)) + FLOOR
+    return peak * rise * 0.5 * (1 + math.cos(math.pi * progress)) + FLOOR
+
+
+def floors(settings: Relaxed, heads: int) -> Tensor:
+    """The floor of each head in nats: effective numbers of clusters spread evenly from the smallest to the largest."""
+    smallest, largest = settings.diversity_floor
+    return (
+        torch.linspace(smallest, largest, heads).log() if heads > 1 else torch.tensor([(smallest + largest) / 2]).log()
+    )
 
 
 def diversity(share: Tensor, settings: Relaxed, progress: float) -> Tensor:
-    """What a head loses for having fewer clusters than the floor, for as long as the pull lasts. (heads,), at most 0"""
+    """What a head loses for having fewer clusters than its floor, for as long as the pull lasts. (heads,), at most 0"""
     if progress >= settings.diversity_until:
         return torch.zeros_like(share[:, 0])
-    return settings.diversity * (entropy(share) - math.log(settings.diversity_floor)).clamp(max=0)
+    lacking = entropy(share) - floors(settings, len(share)).to(share.device)
+    return settings.diversity * lacking.clamp(max=0)
 
 
 def optimizer(network: ResNet9, config: Config) -> torch.optim.Adam:
     return torch.optim.Adam(network.parameters(), lr=config.relaxed.learning_rate)
 
 
+class Moment(NamedTuple):
+    """Where in a run a step lies."""
+
+    number: int
+    in_stage: int
+    progress: float
+    refining: bool
+    """Whether clusters are merged already: the pull is over and the steps are smaller."""
+
+
 def relaxed_step(
-    network: ResNet9,
-    ascent: torch.optim.Optimizer,
-    images: Tensor,
-    config: Config,
-    number: int,
-    step_in_stage: int,
-    progress: float,
+    network: ResNet9, ascent: torch.optim.Optimizer, images: Tensor, partners: Tensor, config: Config, moment: Moment
 ) -> tuple[Tensor, Tensor]:
-    """One step on uint8 images (B, C, H, W); returns the hard labels (B, heads) of both views."""
+    """One step on uint8 images (B, C, H, W), view j being the partner's; returns both views' labels (B, heads)."""
     settings = config.relaxed
-    generator = randomness.torch_generator(config.seed, "views", number)
+    generator = randomness.torch_generator(config.seed, "views", moment.number)
+    device = next(network.parameters()).device
     network.train()
-    pixels = to_float(images.to(next(network.parameters()).device))
-    views = [augment(view, config.augmentation, generator) for view in make_views(pixels, config.views, generator)]
-    outputs = network(channels_last(torch.cat(views)))
-    outputs = outputs.reshape(len(outputs), network.heads, network.clusters)
+    pixels = [to_float(part.to(device)) for part in (images, partners)]
+    views = make_views(pixels[0], config.views, generator, pixels[1])
+    augmented = augment(torch.cat(views), config.augmentation, generator)
+    outputs = network(channels_last(augmented)).reshape(len(augmented), network.heads, network.clusters)
     soft = torch.softmax(outputs / settings.temperature, -1)
     score, share = relaxed_surprise(*soft.tensor_split(2))
-    gain = (score + diversity(share, settings, progress)).sum()
+    if not moment.refining:
+        score = score + diversity(share, settings, moment.progress)
+    peak = settings.refine_learning_rate if moment.refining else settings.learning_rate
     for group in ascent.param_groups:
-        group["lr"] = learning_rate(settings, step_in_stage, progress)
+        group["lr"] = learning_rate(peak, moment.in_stage, moment.progress)
     ascent.zero_grad(set_to_none=True)
-    (-gain).backward()  # type: ignore[no-untyped-call]
+    (-score.sum()).backward()  # type: ignore[no-untyped-call]
     ascent.step()
     labels_i, labels_j = outputs.detach().argmax(-1).tensor_split(2)
     return labels_i, labels_j

@@ -45,7 +45,7 @@ def batches_per_epoch(images: int, batch: int) -> int:
 
 def batch_sizes(config: Config) -> Mapping[str, int]:
     """Images per step of each search."""
-    return {"evolution": config.evolution.batch, "relaxed": config.relaxed.batch}
+    return {"evolution": config.evolution.batch, "relaxed": config.relaxed.batch, "refine": config.relaxed.batch}
 
 
 def steps(config: Config, images: int) -> Iterator[Step]:

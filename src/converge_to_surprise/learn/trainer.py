@@ -23,7 +23,7 @@ from torch import Tensor
 from ..config import Config
 from ..core.augment import augment
 from ..core.views import make_views, to_float
-from . import consolidate, evolution, merge, population, randomness, relaxed, schedule
+from . import condense, consolidate, evolution, merge, neighbours, population, randomness, relaxed, schedule
 from .labelling import label_views
 from .network import ResNet9, flatten, fresh_network, lively_network, load_flat
 from .record import Measures, Record, measure
@@ -57,7 +57,9 @@ class Trainer:
         self.views = 0
         self.seconds = 0.0
         self.optimizer: torch.optim.Optimizer | None = None
+        self.neighbours: Tensor | None = None
         self.merged: merge.Choice | None = None
+        self.searched: ResNet9 | None = None
         self.network = self._start()
 
     def run(self) -> Generator[Record]:
@@ -77,7 +79,7 @@ class Trainer:
     def _do(self, step: schedule.Step, workers: Executor) -> Measures:
         if step.kind == "evolution":
             return self._evolve(step, workers)
-        if step.kind == "relaxed":
+        if step.kind in ("relaxed", "refine"):
             return self._relax(step)
         if step.kind == "merge":
             return self._merge(step)
@@ -97,23 +99,41 @@ class Trainer:
         return self._measure(labels_i, labels_j)
 
     def _relax(self, step: schedule.Step) -> Measures:
+        refining = step.kind == "refine"
         if step.first:
             self.optimizer = relaxed.optimizer(self.network, self.config)
+            self.neighbours = self._alike(self.network if refining else None)
         assert self.optimizer is not None
+        assert self.neighbours is not None
         positions = schedule.batch_positions(step, len(self.images), self.config.seed)
+        generator = randomness.torch_generator(self.config.seed, "partners", step.number)
+        share = self.config.relaxed.neighbour_share
+        partners = neighbours.partners(self.neighbours, positions, share, generator)
         labels_i, labels_j = relaxed.relaxed_step(
-            self.network, self.optimizer, self.images[positions], self.config, step.number, step.in_stage, step.progress
-        )
+            self.network, self.optimizer, self.images[positions], self.images[partners], self.config,
+            relaxed.Moment(step.number, step.in_stage, step.progress, refining),
+        )  # fmt: skip
         self.views += 2 * len(positions)
-        return self._measure(labels_i[:, 0], labels_j[:, 0])
+        # The head in the middle has the middle one of the floors.
+        head = self.network.heads // 2
+        return self._measure(labels_i[:, head], labels_j[:, head])
+
+    def _alike(self, network: ResNet9 | None) -> Tensor:
+        return neighbours.alike(network, self.images, self.config, self.threads)
 
     def _merge(self, step: schedule.Step) -> Measures:
-        joint = merge.co_assignments(self.network, self.images, self.config, step.number)
+        if self.neighbours is None:
+            self.neighbours = self._alike(None)
+        trial = merge.try_borders(self.network, self.images, self.neighbours, self.config, step.number)
+        counts = (trial.wide + trial.alike).double().numpy()
+        trees = [merge.merge_tree(table, self.config.merge.smallest) for table in counts]
         generator = randomness.torch_generator(self.config.seed, "heads", step.number)
         sample = torch.randperm(len(self.images), generator=generator)[:3000]
         labels, _ = label_views(self.network, self.images[sample], self.config.views)
-        self.merged = merge.choose(joint, labels.reshape(len(sample), -1).numpy(), self.config)
-        self.network = merge.keep_head(self.network, self.merged)
+        labels = labels.reshape(len(sample), -1)
+        self.merged = merge.choose(trees, trial.alike, labels.numpy(), self.config.merge)
+        self.searched = merge.one_head(self.network, self.merged.head)
+        self.network = condense.condense(self.network, self.images, trees, self.merged, self.config, step.number)
         labels_i, labels_j = label_views(self.network, self.images, self.config.views)
         return self._measure(labels_i, labels_j)
 
@@ -128,7 +148,7 @@ class Trainer:
         return self._measure(labels_i, labels_j)
 
     def _measure(self, labels_i: Tensor, labels_j: Tensor) -> Measures:
-        return measure(labels_i.cpu(), labels_j.cpu(), self.config.network.clusters, self.config.consolidation.tau)
+        return measure(labels_i.cpu(), labels_j.cpu(), self.network.clusters, self.config.consolidation.tau)
 
     def _training_views(self, positions: Tensor, step: int) -> population.Views:
         """Fresh views of these images, each augmented on its own."""
@@ -143,15 +163,14 @@ class Trainer:
         channels = self.images.shape[1]
         if self.config.schedule[0].kind == "relaxed":
             heads = self.config.relaxed.heads
-            network = fresh_network(channels, settings.clusters, settings.width, heads, self.config.seed)
-            network = network.to(self.device)
-            relaxed.calibrate(network, self.images, self.config)
+            network = fresh_network(channels, settings, heads, self.config.seed).to(self.device)
+            if self.config.relaxed.calibrate:
+                relaxed.calibrate(network, self.images, self.config)
             return network
         views = self._training_views(torch.arange(min(500, len(self.images))), 0)
 
         def draw(attempt: int) -> ResNet9:
-            network = fresh_network(channels, settings.clusters, settings.width, 1, self.config.seed, attempt)
-            return network.to(self.device)
+            return fresh_network(channels, settings, 1, self.config.seed, attempt).to(self.device)
 
         def alive(network: ResNet9) -> int:
             labels = population.member_labels(network, flatten(network), views, self.config.evolution.chunk)
@@ -162,6 +181,10 @@ class Trainer:
     def snapshot(self) -> Snapshot:
         """A copy of the state after the last finished step."""
         tensors = {f"network.{name}": value.clone() for name, value in self.network.state_dict().items()}
+        if self.searched:
+            tensors |= {f"searched.{name}": value for name, value in self.searched.state_dict().items()}
+        if self.neighbours is not None:
+            tensors["neighbours"] = self.neighbours
         optimizer = self.optimizer.state_dict() if self.optimizer else None
         if optimizer:
             for index, slots in optimizer["state"].items():
@@ -171,6 +194,7 @@ class Trainer:
             "views": self.views,
             "seconds": self.seconds,
             "heads": self.network.heads,
+            "clusters": self.network.clusters,
             "optimizer": optimizer and optimizer["param_groups"],
             "merged": self.merged and self.merged._asdict(),
             "random": randomness.global_state(),
@@ -180,13 +204,12 @@ class Trainer:
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot of a trainer with the same images and configuration."""
         tensors, data = snapshot
-        self.network = network_of(snapshot, self.config, self.images.shape[1])
+        channels = self.images.shape[1]
+        self.network = network_of(snapshot, self.config, channels)
+        self.searched = searched_network_of(snapshot, self.config, channels)
+        self.neighbours = tensors.get("neighbours")
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
-        self.merged = None
-        if data["merged"]:
-            joins = [merge.Join(*join) for join in data["merged"]["joins"]]
-            agreement = {int(clusters): value for clusters, value in data["merged"]["agreement"].items()}
-            self.merged = merge.Choice(**(data["merged"] | {"joins": joins, "agreement": agreement}))
+        self.merged = merged_of(snapshot)
         self.optimizer = None
         if data["optimizer"]:
             self.optimizer = torch.optim.Adam(self.network.parameters())
@@ -201,11 +224,30 @@ class Trainer:
 
 def network_of(snapshot: Snapshot, config: Config, channels: int) -> ResNet9:
     """The network in a snapshot."""
-    settings = config.network
-    network = ResNet9(channels, settings.clusters, settings.width, snapshot.data["heads"])
-    network.load_state_dict(
-        {name.removeprefix("network."): v for name, v in snapshot.tensors.items() if name.startswith("network.")}
-    )
+    return _network(snapshot, "network.", config, channels, snapshot.data["clusters"], snapshot.data["heads"])
+
+
+def searched_network_of(snapshot: Snapshot, config: Config, channels: int) -> ResNet9 | None:
+    """The network as it was before merging, with the head that was chosen; None before merging."""
+    if snapshot.data["merged"] is None:
+        return None
+    return _network(snapshot, "searched.", config, channels, config.network.clusters, 1)
+
+
+def merged_of(snapshot: Snapshot) -> merge.Choice | None:
+    """How clusters were merged, if they were."""
+    data = snapshot.data["merged"]
+    if not data:
+        return None
+    joins = [merge.Join(*join) for join in data["joins"]]
+    borders = {int(clusters): value for clusters, value in data["borders"].items()}
+    return merge.Choice(**(data | {"joins": joins, "borders": borders}))
+
+
+def _network(snapshot: Snapshot, prefix: str, config: Config, channels: int, clusters: int, heads: int) -> ResNet9:
+    network = ResNet9(channels, clusters, config.network.width, heads, config.network.folded)
+    state = {name.removeprefix(prefix): v for name, v in snapshot.tensors.items() if name.startswith(prefix)}
+    network.load_state_dict(state)
     return network.to(torch.device(config.device))
 
 
