@@ -143,6 +143,8 @@ class Relaxed:
     """Effective number of clusters (exp of the entropy) below which a head is pulled apart; above it is left alone."""
     diversity_until: float = 0.5
     """Fraction of the search after which the pull is gone."""
+    calibrate: bool = True
+    """Start the heads as directions of the whitened features; without it most outputs are dead from the start."""
 
     def __post_init__(self) -> None:
         check(0 < self.temperature < math.inf, "relaxed.temperature", self.temperature, "above 0")

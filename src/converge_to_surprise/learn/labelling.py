@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..config import Views
@@ -34,3 +35,13 @@ def label_views(network: ResNet9, images: Tensor, settings: Views) -> tuple[Tens
     """Clusters of view i and of view j, (N,) each, or (N, heads) for a network with several heads."""
     pairs = [(network.label(i), network.label(j)) for i, j in view_logits(network, images, settings)]
     return torch.cat([i for i, _ in pairs]).cpu(), torch.cat([j for _, j in pairs]).cpu()
+
+
+def label_with_both(network: ResNet9, images: Tensor, settings: Views) -> tuple[Tensor, Tensor, Tensor]:
+    """Clusters of view i, of view j and of the mean of both views' outputs of length 1, (N,) each."""
+    rows = [
+        (network.label(i), network.label(j), network.label(F.normalize(i, dim=-1) + F.normalize(j, dim=-1)))
+        for i, j in view_logits(network, images, settings)
+    ]
+    first, second, both = (torch.cat(labels).cpu() for labels in zip(*rows, strict=True))
+    return first, second, both

@@ -145,7 +145,8 @@ class Trainer:
             heads = self.config.relaxed.heads
             network = fresh_network(channels, settings.clusters, settings.width, heads, self.config.seed)
             network = network.to(self.device)
-            relaxed.calibrate(network, self.images, self.config)
+            if self.config.relaxed.calibrate:
+                relaxed.calibrate(network, self.images, self.config)
             return network
         views = self._training_views(torch.arange(min(500, len(self.images))), 0)
 
