@@ -46,8 +46,8 @@ class Reproduce:
     """Folder with local copies of the named data sets (also: the CTS_DATA variable)."""
     config: Path | None = None
     """TOML or JSON file of settings, laid over the preset in every run."""
-    device: str = "cpu"
-    """Where the runs compute: cpu, cuda, ..."""
+    device: str | None = None
+    """Where the runs compute: cpu, cuda, ... if it is not the processor."""
     panel_seed: int | None = None
     """Seed whose run the panels and the purity list show; the first that is finished if not given."""
     run: bool = True
@@ -66,16 +66,16 @@ def reproduce(command: Reproduce, console: Console) -> int:
     jobs = plan(command.out, command.target, recipe, sets, seeds)
     _make(command.out)
     with _locked(command.out) if command.run else nullcontext():
-        if not command.run:
-            in_the_way, errors = foreign(jobs, sets), {}
-            for job, why in in_the_way:
-                _say(console, f"left out: {job.name}, which was made with other settings ({why})")
-            left = {job.name for job, _ in in_the_way}
-            jobs = [job for job in jobs if job.name not in left]
+        in_the_way = dict(foreign(jobs, sets))
+        if command.run:
+            errors = _run(command, jobs, in_the_way, sets, console)
         else:
-            errors = _run(command, jobs, sets, console)
-        rows, more = _evaluate(command.out, jobs, sets, console)
-    errors |= more
+            errors = {}
+            jobs = [job for job in jobs if job.name not in in_the_way]
+            for name, why in in_the_way.items():
+                _say(console, f"left out: {name}, which was made with other settings ({why})")
+        rows, unreadable = _evaluate(command.out, jobs, sets, console)
+    errors |= unreadable
     elsewhere, left_out = others(command.out, recipe, names, variants_of(command.target))
     for name in left_out:
         _say(console, f"left out: {name}, which was made with other settings")
@@ -90,42 +90,33 @@ def reproduce(command: Reproduce, console: Console) -> int:
     return 1 if errors else 0
 
 
-def _run(command: Reproduce, jobs: list[Job], sets: dict[str, Dataset], console: Console) -> dict[str, str]:
+def _run(
+    command: Reproduce, jobs: list[Job], in_the_way: dict[str, str], sets: dict[str, Dataset], console: Console
+) -> dict[str, str]:
     """Run what is not finished; the errors of the runs that failed."""
-    in_the_way = foreign(jobs, sets)
     if in_the_way and not command.force:
-        job, why = in_the_way[0]
-        more = f" (and {len(in_the_way) - 1} other runs)" if len(in_the_way) > 1 else ""
+        name, why = next(iter(in_the_way.items()))
+        more = f" (and {len(in_the_way) - 1} more)" if len(in_the_way) > 1 else ""
         raise ValueError(
-            f"{job.folder}{more} was made with other settings than those asked for: {why}. "
+            f"{command.out / 'runs' / name}{more} was made with other settings than those asked for: {why}. "
             "Give another --out, or --force to run it again"
         )
-    anew = {job.name for job, _ in in_the_way}
     width = command.jobs or available_threads()
     sizes = {name: (len(dataset.train), shape_of(dataset)) for name, dataset in sets.items()}
-    _say(console, announcement(jobs, sizes, width) + (f"; {len(anew)} to be run anew" if anew else ""))
-    left = [job for job in jobs if job.state != "finished" or job.name in anew]
-    tasks = [_task(command, job, job.name in anew, 1 if width > 1 else 0) for job in left]
+    _say(console, announcement(jobs, sizes, width) + (f"; {len(in_the_way)} to be run anew" if in_the_way else ""))
+    left = [job for job in jobs if job.state != "finished" or job.name in in_the_way]
+    tasks = [_task(command, job, job.name in in_the_way, width > 1) for job in left]
     with Display(console, len(jobs), len(jobs) - len(left)) as display:
         return run_all(tasks, width, display)
 
 
-def _task(command: Reproduce, job: Job, anew: bool, threads: int) -> Task:
+def _task(command: Reproduce, job: Job, anew: bool, several: bool) -> Task:
     place = [] if command.data_dir is None else ["--data-dir", str(command.data_dir)]
     if job.state == "broken off" and not anew:
         words = ["resume", str(job.folder), *place]
     else:
-        words = [
-            "fit",
-            *job.fit,
-            "--threads",
-            str(threads),
-            "--device",
-            command.device,
-            "--out",
-            str(job.folder),
-            *place,
-        ]
+        threads, device = 1 if several else job.config.threads, command.device or job.config.device
+        words = ["fit", *job.fit, "--threads", str(threads), "--device", device, "--out", str(job.folder), *place]
         words += ["--force"] if anew else []
     return Task(job.name, words, command.out / "logs" / f"{job.name}.log")
 
@@ -135,12 +126,13 @@ def _evaluate(
 ) -> tuple[list[Row], dict[str, str]]:
     """Rows of the finished runs, and the errors of those that cannot be read."""
     rows, errors = [], {}
-    for job in jobs:
-        if job.state == "finished":
-            try:
-                rows.append(evaluate(out, job.name, job.fit, sets[job.dataset]))
-            except ValueError as error:
-                errors[job.name] = f"{error}. Remove {job.folder} to run it again"
+    with console.status("evaluating the finished runs"):
+        for job in jobs:
+            if job.state == "finished":
+                try:
+                    rows.append(evaluate(out, job.name, job.fit, sets[job.dataset]))
+                except ValueError as error:
+                    errors[job.name] = f"{error}. Remove {job.folder} to run it again"
     return rows, errors
 
 

@@ -29,6 +29,9 @@ INDIFFERENT = ("threads", "device", "checkpoint_seconds")
 """Settings that change how fast a run is, not what it is."""
 
 
+TOLD = ("seed", "threads", "device")
+
+
 def variants_of(target: Target) -> tuple[str, ...]:
     return tuple(VARIANTS) if target == "ablation" else (FULL,)
 
@@ -44,7 +47,7 @@ class Job:
     config: Config
     """The configuration that the run must have."""
     fit: list[str]
-    """The words after ``cts fit`` that make it, except for folder, data folder and threads."""
+    """The words after ``cts fit`` that make it, except for folders, threads and device."""
 
     @property
     def name(self) -> str:
@@ -73,7 +76,9 @@ class Recipe:
 
     def words(self, dataset: str, images: int, shape: tuple[int, int, int], wanted: Config) -> list[str]:
         """The words of ``cts fit`` that lead to a configuration, without any file of settings."""
-        changes = flags(replace(self._base(dataset, images, shape), seed=wanted.seed), wanted)
+        # Seed, threads and device are told on their own.
+        own = replace(self._base(dataset, images, shape), **{name: getattr(wanted, name) for name in TOLD})
+        changes = flags(own, wanted)
         return [dataset, "--preset", self.preset, "--seed", str(wanted.seed), *changes]
 
     def _base(self, dataset: str, images: int, shape: tuple[int, int, int]) -> Config:
@@ -153,16 +158,20 @@ def _said(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def foreign(jobs: Iterable[Job], sets: dict[str, Dataset]) -> list[tuple[Job, str]]:
-    """Runs in the way: same name, but other settings or other images."""
+def foreign(jobs: Iterable[Job], sets: dict[str, Dataset]) -> list[tuple[str, str]]:
+    """Runs in the way, and why: they have a wanted run's name, but other settings or other images."""
     prints = {name: fingerprint(dataset.train.images) for name, dataset in sets.items()}
     found = []
     for job in jobs:
         if job.state != "missing":
-            description = RunFolder.open(job.folder).description()
+            try:
+                description = RunFolder.open(job.folder).description()
+            except ValueError as error:  # damaged, or from a version with other settings
+                found.append((job.name, str(error)))
+                continue
             why = mismatch(description, job.config)
             if description.fingerprint != prints[job.dataset]:
                 why = f"it has other images than {job.dataset} has now"
             if why:
-                found.append((job, why))
+                found.append((job.name, why))
     return found

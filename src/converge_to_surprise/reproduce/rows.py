@@ -79,7 +79,11 @@ def others(out: Path, recipe: Recipe, planned: Iterable[str], variants: Iterable
         run = RunFolder(out / "runs" / job_name(dataset, variant, seed))
         if not (run.config.is_file() and run.result.is_file()):
             continue
-        description = run.description()
+        try:
+            description = run.description()
+        except ValueError:  # damaged, or from a version with other settings
+            left_out.append(run.path.name)
+            continue
         wanted = recipe.config(dataset, description.images, description.shape, variant, seed)
         row = _known(file, description)
         if wanted is None or mismatch(description, wanted):

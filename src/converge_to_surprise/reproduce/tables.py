@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from rich.cells import cell_len, set_cell_size
+
 from . import published
 from .published import Published, Spread
 
@@ -67,13 +69,23 @@ def shown(spread: Spread | None, digits: int = 1) -> str:
     return mean if spread.std is None else f"{mean} ± {spread.std:.{digits}f}"
 
 
+def duration(seconds: Spread) -> str:
+    """
+    >>> duration(Spread(70, 4)), duration(Spread(600, 30))
+    ('70 ± 4 s', '10.0 ± 0.5 min')
+    """
+    if seconds.mean < 120:
+        return f"{shown(seconds, 0)} s"
+    return f"{shown(Spread(seconds.mean / 60, None if seconds.std is None else seconds.std / 60))} min"
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table that can be read as it is: cells padded to the width of their column."""
     lines = [list(header), *map(list, rows)]
-    widths = [max(3, *(len(line[column]) for line in lines)) for column in range(len(header))]
+    widths = [max(3, *(cell_len(line[column]) for line in lines)) for column in range(len(header))]
 
     def line(words: Sequence[str]) -> str:
-        return "| " + " | ".join(word.ljust(width) for word, width in zip(words, widths, strict=True)) + " |"
+        return "| " + " | ".join(set_cell_size(word, width) for word, width in zip(words, widths, strict=True)) + " |"
 
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([line(header), rule, *map(line, rows)])
@@ -85,7 +97,7 @@ def measured(cell: Cell) -> list[str]:
         *(shown(cell.spread(name, 100)) for name in METRICS),
         shown(cell.spread("n_clusters")),
         cell.seeds(),
-        f"{shown(cell.seconds(), 0)} s",
+        duration(cell.seconds()),
         *(shown(cell.spread(f"{name}_both", 100)) for name in METRICS),
     ]
 
