@@ -15,6 +15,7 @@ from types import FrameType
 
 from ..run.session import Interrupted
 
+PROGRAM = [sys.executable, "-m", "converge_to_surprise"]
 POLL_SECONDS = 0.1
 SAME_SECONDS = 1.0
 """Two signals within this time are one."""
@@ -89,7 +90,7 @@ def _start(task: Task) -> Running:
     with task.log.open("wb") as log:
         # A process group of its own: Ctrl-C in a terminal reaches this process alone, which then stops the others.
         process = subprocess.Popen(
-            [sys.executable, "-m", "converge_to_surprise", *task.words],
+            [*PROGRAM, *task.words],
             stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, process_group=0,
         )  # fmt: skip
     return Running(task, process)
