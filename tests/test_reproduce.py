@@ -233,29 +233,27 @@ def wait_for(condition: Any, seconds: float = 120) -> None:
 
 def test_stop_and_go_on(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
-    flags = words("table1", data, out, "2", epochs=100)
-    runs = [RunFolder(out / "runs" / f"usps-full-{seed}") for seed in (0, 1)]
+    flags = words("table1", data, out, "1", epochs=80)
+    run = RunFolder(out / "runs" / "usps-full-0")
     line = [sys.executable, "-m", "converge_to_surprise", *flags]
     program = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: all(run.history.is_file() and run.history.stat().st_size > 0 for run in runs))
-    os.kill(program.pid, signal.SIGINT)  # to this process alone: it must stop its children
+    wait_for(lambda: run.history.is_file() and run.history.stat().st_size > 0)
+    os.kill(program.pid, signal.SIGINT)  # to this process alone: it must stop its child
     said, errors = program.communicate(timeout=60)
     assert program.returncode == 130
-    assert "stopping 2 runs" in said
+    assert "stopping 1 run" in said
     assert errors == "cts: stopped by SIGINT; the runs are saved: the same command continues them\n"
-    done = [len(run.records()) for run in runs]
-    for run, count in zip(runs, done, strict=True):
-        assert 0 < count < 201
-        assert not run.result.exists()
-        with run.locked():  # nobody is at work there any more
-            pass
+    assert 0 < len(run.records()) < 161
+    assert any(run.checkpoints.glob("*.safetensors"))
+    assert not run.result.exists()
+    with run.locked():  # nobody is at work there any more
+        pass
     assert call(*flags) == 0
     shown = capsys.readouterr().out
-    assert "2 runs: 0 finished, 2 broken off, 0 to begin" in shown
+    assert "1 run: 0 finished, 1 broken off, 0 to begin" in shown
     assert "usps-full-0: resumed" in shown
-    for run in runs:
-        assert [record["step"] for record in run.records()] == list(range(201))
-        assert run.result.is_file()
+    assert [record["step"] for record in run.records()] == list(range(161))
+    assert run.result.is_file()
 
 
 # Mistakes: one line, exit code 2, nothing left behind.

@@ -254,9 +254,9 @@ def test_display(tmp_path: Path, terminal: bool) -> None:
         display.ended(job, 5, "no memory") if not terminal else None
     process.wait()
     text = file.getvalue()
-    assert "task-0: done in 5 s; 2 of 3 runs are done" in text
+    assert "task-0: done in 5 s; 2 of 3 done" in text
     assert ("step 12/601" in text) == terminal
-    assert ("task-0: failed: no memory; 2 of 3 runs are done, 1 failed" in text) != terminal
+    assert ("task-0: failed: no memory; 2 of 3 done, 1 failed" in text) != terminal
 
 
 # Means.

@@ -42,7 +42,7 @@ def announcement(jobs: Sequence[Job], sizes: dict[str, tuple[int, tuple[int, int
     states = [job.state for job in jobs]
     parts = f"{states.count('finished')} finished, {states.count('broken off')} broken off, "
     left = [job for job, state in zip(jobs, states, strict=True) if state != "finished"]
-    text = f"{len(jobs)} runs: {parts}{states.count('missing')} to begin"
+    text = f"{len(jobs)} run{'s' * (len(jobs) != 1)}: {parts}{states.count('missing')} to begin"
     if not left:
         return text
     longest = max(seconds(job.config, *sizes[job.dataset]) for job in left)

@@ -57,11 +57,11 @@ class Display(Watcher):
             self._bar.update(self._lines[one.task.name], completed=step, total=total, text=one.last_line()[:40])
 
     def stopping(self, count: int) -> None:
-        self._say(f"stopping {count} runs, which save themselves; a second Ctrl-C ends them at once")
+        self._say(f"stopping {count} run{'s' * (count > 1)}, saving what is done; a second Ctrl-C does not wait for it")
 
     def _standing(self) -> str:
         failed = f", {self._failed} failed" if self._failed else ""
-        return f"{self._done} of {self._total} runs are done{failed}"
+        return f"{self._done} of {self._total} done{failed}"
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
