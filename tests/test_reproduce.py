@@ -126,7 +126,12 @@ def test_the_command_in_the_table_makes_the_run(finished: Path, data: Path, tmp_
 
 @pytest.mark.usefixtures("no_process")
 def test_finished_runs_are_used(finished: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {path: path.stat().st_mtime_ns for path in (finished / "runs").rglob("*") if path.name != ".lock"}
+    before = {
+        path: path.stat().st_mtime_ns
+        for folder in ("runs", "evaluations")
+        for path in (finished / folder).rglob("*")
+        if path.name != ".lock"
+    }
     assert call(*words("table2", data, finished, "2")) == 0
     out = capsys.readouterr().out
     assert "2 runs: 2 finished, 0 broken off, 0 to begin" in out
