@@ -209,6 +209,7 @@ def test_other_images_are_not_mixed_in(
 def test_a_table_grows(finished: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was evaluated on other data sets in an earlier call stays in the table."""
     out = Path(shutil.copytree(finished, tmp_path / "out"))
+    (out / "table1.json").unlink()
     monkeypatch.setattr(command, "run_all", lambda *_: {})
     flags = words("table1", data, out, "2")
     flags[flags.index("usps")] = "digits"
