@@ -112,6 +112,7 @@ def test_table_is_what_evaluate_says(finished: Path, data: Path, capsys: pytest.
         values = [100 * score[key] for score in scores]
         assert ours[column] == f"{statistics.fmean(values):.1f} ± {statistics.pstdev(values):.1f}"
     assert ours[6] == "2 (0, 1)"
+    assert '- Not the preset alone: in these runs {"schedule": ["search=relaxed:2", "merge=merge:1"], "network"' in text
     assert "| the paper " in text
     assert "94.9 ± 1.8 | 90.2 ± 1.3 | 90.3 ± 2.8 | 10.4 ± 0.5" in re.sub(" +", " ", text)
 

@@ -289,6 +289,7 @@ def test_a_single_seed_has_no_deviation() -> None:
     assert "| 90.0 " in ours
     assert "| 1 (4) " in ours
     assert "±" not in ours
+    assert "Not the preset alone" not in text
 
 
 def test_ablation_says_how_many_seeds_each_cell_has() -> None:

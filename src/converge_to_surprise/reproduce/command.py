@@ -74,7 +74,7 @@ def reproduce(command: Reproduce, console: Console) -> int:
             jobs = [job for job in jobs if job.name not in in_the_way]
             for name, why in in_the_way.items():
                 _say(console, f"left out: {name}, which was made with other settings ({why})")
-        rows, unreadable = _evaluate(command.out, jobs, sets, console)
+        rows, unreadable = _evaluate(command, recipe, jobs, sets, console)
     errors |= unreadable
     elsewhere, left_out = others(command.out, recipe, names, variants_of(command.target))
     for name in left_out:
@@ -122,7 +122,7 @@ def _task(command: Reproduce, job: Job, anew: bool, several: bool) -> Task:
 
 
 def _evaluate(
-    out: Path, jobs: Sequence[Job], sets: dict[str, Dataset], console: Console
+    command: Reproduce, recipe: Recipe, jobs: Sequence[Job], sets: dict[str, Dataset], console: Console
 ) -> tuple[list[Row], dict[str, str]]:
     """Rows of the finished runs, and the errors of those that cannot be read."""
     rows, errors = [], {}
@@ -130,7 +130,7 @@ def _evaluate(
         for job in jobs:
             if job.state == "finished":
                 try:
-                    rows.append(evaluate(out, job.name, job.fit, sets[job.dataset]))
+                    rows.append(evaluate(command.out, job.name, job.fit, recipe.overlay, sets[job.dataset]))
                 except ValueError as error:
                     errors[job.name] = f"{error}. Remove {job.folder} to run it again"
     return rows, errors

@@ -12,7 +12,7 @@ from ..run import session
 from ..run.files import read_json, write_json
 from ..run.result import Assessment, assess
 from ..run.rundir import Description, RunFolder
-from .plan import Recipe, job_name, mismatch, parse_name
+from .plan import INDIFFERENT, Recipe, job_name, mismatch, parse_name
 from .tables import Row
 
 
@@ -26,7 +26,7 @@ def assess_run(folder: Path, dataset: Dataset) -> Assessment:
     return assess(network, dataset.evaluation, config, order)
 
 
-def evaluate(out: Path, name: str, words: list[str], dataset: Dataset) -> Row:
+def evaluate(out: Path, name: str, words: list[str], overlay: dict[str, object], dataset: Dataset) -> Row:
     """The row of a finished run, from the file of an earlier call if it is about the same run."""
     folder, file = out / "runs" / name, row_file(out, name)
     run = RunFolder.open(folder)
@@ -42,6 +42,7 @@ def evaluate(out: Path, name: str, words: list[str], dataset: Dataset) -> Row:
         "variant": parsed[1],
         "seed": parsed[2],
         "preset": description.preset,
+        "overlay": {key: value for key, value in overlay.items() if key not in INDIFFERENT},
         "command": shlex.join(["cts", "fit", *words, "--threads", str(description.config.threads), "--out", "RUN"]),
         "versions": result.get("versions", {"converge-to-surprise": description.program}),
         "threads": description.config.threads,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from . import published
 from .published import Published, Spread
 
 Row = dict[str, Any]
-"""A finished run: dataset, variant, seed, preset, command, versions, threads, seconds, split, metrics, clusters."""
+"""A finished run: dataset, variant, seed, preset, overlay (settings laid over it), command, versions, threads, seconds, split, metrics, clusters."""
 METRICS = ("acc", "nmi", "ari")
 TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "usps": "USPS", "digits": "digits (scikit-learn)"}
 ABSENT = "–"
@@ -151,11 +152,16 @@ def ablation(rows: Sequence[Row], titles: dict[str, str], notes: Sequence[str]) 
                 lines.append([title, *ours, *said])
         parts.append(f"## {TITLES[dataset]}\n\n{markdown(header, lines)}")
     about = "A variant that is missing does not apply: there is nothing to take away, or it has not been run."
-    return _page("Ablations (table 3 of the paper, and our own)", [*parts, "\n".join([about, *notes])], rows)
+    return _page(
+        "Ablations (table 3 of the paper, and our own)",
+        [*parts, "\n".join(f"- {note}" for note in (about, *notes))],
+        rows,
+    )
 
 
 def _page(title: str, parts: Sequence[str], rows: Sequence[Row], sources: bool = False) -> str:
     presets = sorted({row["preset"] for row in rows})
+    overlays = {json.dumps(row["overlay"]) for row in rows if row.get("overlay")}
     splits = "; ".join(
         f"{TITLES[name]}: {'test split' if split == 'test' else 'the clustered images, as there is no test split'}"
         for name, split in dict.fromkeys((row["dataset"], row["split"]) for row in rows)
@@ -163,6 +169,7 @@ def _page(title: str, parts: Sequence[str], rows: Sequence[Row], sources: bool =
     versions = sorted({", ".join(f"{name} {number}" for name, number in row["versions"].items()) for row in rows})
     threads = ", ".join(map(str, sorted({row["threads"] for row in rows})))
     notes = [
+        *(f"Not the preset alone: in these runs {text} is laid over it." for text in sorted(overlays)),
         f"Preset {', '.join(presets)}. ACC, NMI, ARI in %, mean ± population standard deviation over the seeds named.",
         'Labels are those of view i, un-augmented, as in the paper; "both": of the mean of both views\' outputs.',
         f"Evaluated on: {splits}.",
