@@ -13,7 +13,8 @@ from . import published
 from .published import Published, Spread
 
 Row = dict[str, Any]
-"""A finished run: dataset, variant, seed, preset, overlay (settings laid over it), command, versions, threads, seconds, split, metrics, clusters."""
+"""A finished run: dataset, variant, seed, preset, overlay (settings laid over it), command, versions, threads, seconds,
+split, metrics, clusters."""
 METRICS = ("acc", "nmi", "ari")
 TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "usps": "USPS", "digits": "digits (scikit-learn)"}
 ABSENT = "–"
