@@ -98,7 +98,7 @@ def assessment(known: bool) -> Assessment:
     labels = np.array([0, 0, 1, 1], dtype=np.int64)
     classes = np.array([7, 7, 4, 7], dtype=np.int64) if known else None
     measures = Measures(surprise=0.25, orderliness=1.5, agreement=0.75, surprising=1, active=2)
-    return Assessment(labels, labels == 0, [5, 3], measures, rows, classes)
+    return Assessment(labels, labels == 0, [5, 3], measures, rows, classes, np.array([0, 0, 1, 0], dtype=np.int64))
 
 
 def shown(known: bool) -> str:
@@ -133,8 +133,9 @@ def test_table_without_classes() -> None:
 def test_verdict() -> None:
     line = "S 0.250  Ω 1.500  agreement 75.0%  clusters 2, surprising 1"
     assert verdict(assessment(known=False)) == line
-    first, second = verdict(assessment(known=True)).splitlines()
+    first, second, third = verdict(assessment(known=True)).splitlines()
     assert first == line
     # Three of four images are where their class is.
     assert second.endswith("ACC 75.0%  PURITY 75.0%")
     assert second.startswith("NMI ")
+    assert third == "by both views: NMI 100.0%  ARI 100.0%  ACC 100.0%, clusters 2"

@@ -21,6 +21,7 @@ from .config import Config, SearchName, SettingError, Stage
 from .data import datasets
 from .data.store import check_clusterable
 from .learn.trainer import Trainer, available_threads
+from .reproduce.command import Reproduce, reproduce
 from .run import session
 from .run.files import read_json
 from .run.result import assess
@@ -116,6 +117,7 @@ Command = (
     | Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Show, tyro.conf.subcommand("show")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
 )
 
 
@@ -199,7 +201,20 @@ def show(command: Show, console: Console) -> None:
         rows.append(("last", " ".join(f"{key}={value}" for key, value in last.items())))
     if run.result.is_file():
         result = read_json(run.result)
-        keys = ("n_clusters", "n_surprising", "surprise", "orderliness", "agreement", "acc", "nmi", "ari", "seconds")
+        keys = (
+            "n_clusters",
+            "n_surprising",
+            "surprise",
+            "orderliness",
+            "agreement",
+            "acc",
+            "nmi",
+            "ari",
+            "acc_both",
+            "nmi_both",
+            "ari_both",
+            "seconds",
+        )
         rows.append(("result", " ".join(f"{key}={result[key]}" for key in keys if result.get(key) is not None)))
     for name, text in rows:
         console.print(f"{name:<9} {text}", markup=False, soft_wrap=True)
@@ -232,7 +247,7 @@ def _parse(kind: Any, arguments: Sequence[str], default: Any = tyro.MISSING) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code: 0 done, 2 a mistake in the input, 128 + n stopped by signal n."""
+    """Run one command; returns the exit code: 0 done, 1 a run failed, 2 a wrong input, 128 + n by signal n."""
     arguments = sys.argv[1:] if arguments is None else arguments
     errors = Console(stderr=True)
     console = Console()
@@ -247,6 +262,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 evaluate(command, console)
             case Show():
                 show(command, console)
+            case Reproduce():
+                return reproduce(command, console)
     except (ValueError, _BadStage) as error:
         errors.print(f"cts: {error}", markup=False, highlight=False, soft_wrap=True)
         return 2
@@ -258,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         errors.print(f"cts: {error}{hint}", markup=False, highlight=False, soft_wrap=True)
         return 2
     except session.Interrupted as stop:
-        errors.print(f"cts: stopped by {stop}; the run is saved: continue it with `cts resume`", markup=False)
+        errors.print(f"cts: stopped by {stop}; {stop.hint}", markup=False, soft_wrap=True)
         return 128 + stop.signal_number
     except KeyboardInterrupt:
         return 130

@@ -180,8 +180,10 @@ class Merge:
     """Degrees by which the wider augmentation rotates further, always."""
     crop: float = 1 / 7
     """Share of the side by which it crops further."""
-    pairs: int = 16_000
-    """Pairs of augmented views that are looked at."""
+    wide_pairs: int = 4_000
+    """Pairs of such views of one image that try the borders."""
+    alike_pairs: int = 32_000
+    """Pairs of views of two images that look alike that try the borders."""
     drop: float = 0.075
     """The trees are cut where the phi coefficient of the weakest border falls by this much."""
     clusters: int = 0
@@ -192,7 +194,8 @@ class Merge:
     def __post_init__(self) -> None:
         check(0 <= self.rotation <= 180, "merge.rotation", self.rotation, "from 0 to 180 degrees")
         check(0 <= self.crop < 1, "merge.crop", self.crop, "at least 0 and below 1")
-        check(self.pairs >= 1, "merge.pairs", self.pairs, "at least 1")
+        check(self.wide_pairs >= 0, "merge.wide_pairs", self.wide_pairs, "at least 0")
+        check(self.alike_pairs >= 1, "merge.alike_pairs", self.alike_pairs, "at least 1")
         check(0 <= self.drop <= 1, "merge.drop", self.drop, "from 0 to 1")
         check(self.clusters == 0 or self.clusters >= 2, "merge.clusters", self.clusters, "0 or at least 2")
         check(0 <= self.smallest < 1, "merge.smallest", self.smallest, "at least 0 and below 1")

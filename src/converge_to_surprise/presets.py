@@ -35,7 +35,9 @@ FEW_IMAGES = 10_000
 """Below this the paper's longer schedule is used: an epoch holds fewer updates."""
 
 RELAXED_STEPS = 600
-"""Gradient steps of the fast search, whatever the number of images."""
+"""Gradient steps of the fast search: at least so many ..."""
+RELAXED_EPOCHS = 7
+"""... and at least so many times through all images. Refining takes half as long."""
 
 
 def auto_augmentation(channels: int, height: int, width: int) -> Augmentation:
@@ -90,6 +92,10 @@ def _small_evolution(config: Config, images: int) -> Config:
 def _relaxed(config: Config, images: int) -> Config:
     batch = min(config.relaxed.batch, images)
     steps_per_epoch = math.ceil(images / batch)
-    epochs = max(1, round(RELAXED_STEPS / steps_per_epoch))
-    schedule = (Stage("search", "relaxed", epochs), Stage("merge", "merge", 1), Stage("refine", "refine", epochs))
+    epochs = max(RELAXED_EPOCHS, round(RELAXED_STEPS / steps_per_epoch))
+    schedule = (
+        Stage("search", "relaxed", epochs),
+        Stage("merge", "merge", 1),
+        Stage("refine", "refine", -(-epochs // 2)),
+    )
     return replace(config, schedule=schedule, relaxed=replace(config.relaxed, batch=batch))

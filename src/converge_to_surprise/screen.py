@@ -117,4 +117,5 @@ def verdict(assessment: Assessment) -> str:
     if scores["acc"] is None:
         return text
     classes = "  ".join(f"{name.upper()} {scores[name]:.1%}" for name in ("nmi", "ari", "acc", "purity"))
-    return f"{text}\n{classes}"
+    both = "  ".join(f"{name.upper()} {scores[f'{name}_both']:.1%}" for name in ("nmi", "ari", "acc"))
+    return f"{text}\n{classes}\nby both views: {both}, clusters {scores['n_clusters_both']}"

@@ -1,7 +1,9 @@
 """From several heads with merged outputs to one head whose outputs are the clusters.
 
-The heads that found nearly the same clusters vote on every image, and one linear layer is fitted to their votes on the
-trunk that they share.
+The heads that found nearly the same clusters vote on every image. Then parts that were merged into the wrong cluster
+are moved: merging is greedy, and a part (an output of some head, say the sevens with a bar) is joined for good to what
+it is confused with most, though the images next to it say otherwise. At last one linear layer is fitted to the result,
+on the trunk that the heads share.
 """
 
 from __future__ import annotations
@@ -20,59 +22,87 @@ from ..core.views import make_views, to_float
 from . import randomness
 from .labelling import CHUNK, over_views
 from .merge import Choice, Tree
+from .neighbours import pool_positions
 from .network import ResNet9, channels_last
 
 SAMPLE = 10_000
-"""Images to whose votes the new head is fitted."""
+"""Images to whose clusters the new head is fitted."""
 LIKE_MINDED = 0.9
 """Heads whose clusters have this adjusted Rand index with the chosen head's have a vote."""
 RIDGE = 1e-3
 """Weight decay of the fit: borders follow the bulk of the votes, not single images."""
+SMALLEST_PART = 0.002
+"""Parts with a smaller share of the images are not looked at."""
+FAVOUR = 1.75
+"""A part moves if this many times as many of its neighbours outside it are in another cluster ..."""
+SIGMAS = 3
+"""... and if the difference is this many standard deviations."""
 
-Votes = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.float64]
+Numbers = npt.NDArray[np.int64]
 
 
-def vote(soft: Votes, trees: list[Tree], choice: Choice) -> npt.NDArray[np.int64]:
-    """The cluster of every image, 0 to choice.clusters - 1, as the like-minded heads see it.
+def vote(pooled: Floats, choice: Choice) -> Numbers:
+    """The cluster of every image as the like-minded heads see it.
 
-    ``soft``: the softmax of every head's outputs. (n, heads, K)
+    ``pooled``: for every image and head the weights of its clusters, one column each; NaN where a head has fewer
+    clusters. (n, heads, clusters)
     """
-    reference = _pooled(soft[:, choice.head], trees[choice.head], choice.clusters, choice.outputs)
-    total: Votes = reference.copy()
-    for head, tree in enumerate(trees):
-        if head == choice.head or choice.agreement[head] < LIKE_MINDED or tree.clusters < choice.clusters:
+    reference = pooled[:, choice.head]
+    total: Floats = reference.copy()
+    for head in range(pooled.shape[1]):
+        if head == choice.head or choice.agreement[head] < LIKE_MINDED or np.isnan(pooled[:, head]).any():
             continue
-        pooled = _pooled(soft[:, head], tree, choice.clusters)
-        _, same = linear_sum_assignment(-(reference.T @ pooled))
-        total += pooled[:, same]
-    winner: npt.NDArray[np.int64] = total.argmax(1)
+        _, same = linear_sum_assignment(-(reference.T @ pooled[:, head]))
+        total += pooled[:, head][:, same]
+    winner: Numbers = total.argmax(1)
     return winner
 
 
-def _pooled(soft: Votes, tree: Tree, clusters: int, outputs: list[int] | None = None) -> Votes:
-    """Softmax over outputs as one over clusters. (n, clusters)"""
-    groups = np.array(tree.groups(clusters))
-    outputs = outputs or sorted(set(groups[tree.alive]))
-    return np.stack([soft[:, groups == output].sum(1) for output in outputs], axis=1)
+def move_parts(clusters: Numbers, parts: Numbers, links: Numbers) -> Numbers:
+    """Clusters (n,) after every part went where its neighbours outside it are.
+
+    ``parts``: the un-merged output of every image under each head. (n, heads) ``links``: positions of every image's
+    neighbours. (n, k) A part moves only if it is the smaller half of its cluster: otherwise it is the cluster.
+    """
+    clusters = clusters.copy()
+    count = int(clusters.max()) + 1
+    by_fineness = sorted(range(parts.shape[1]), key=lambda head: -len(np.unique(parts[:, head])))
+    for column, part in ((parts[:, head], part) for head in by_fineness for part in np.unique(parts[:, head])):
+        members = column == part
+        home = int(np.bincount(clusters[members], minlength=count).argmax())
+        members &= clusters == home
+        size = int(members.sum())
+        rest = int((clusters == home).sum()) - size
+        if size < SMALLEST_PART * len(clusters) or size >= rest:
+            continue
+        linked = links[members].ravel()
+        linked = linked[~members[linked]]
+        tally = np.bincount(clusters[linked], minlength=count)
+        there = int(tally.argmax())
+        clear = tally[there] - tally[home] > SIGMAS * np.sqrt(tally[there] + tally[home])
+        if clear and tally[there] > FAVOUR * tally[home]:
+            clusters[members] = there
+    return clusters
 
 
 @torch.no_grad()
-def condense(network: ResNet9, images: Tensor, trees: list[Tree], choice: Choice, config: Config, step: int) -> ResNet9:
+def condense(
+    network: ResNet9, images: Tensor, neighbours: Tensor, trees: list[Tree], choice: Choice, config: Config, step: int
+) -> ResNet9:
     """A network with the same trunk and one head with an output for every cluster."""
+    positions = pool_positions(len(images), config.seed)
+    place = torch.full((len(images),), -1)
+    place[positions] = torch.arange(len(positions))
+    pooled, parts = _votes(network, images[positions], trees, choice, config)
+    clusters = move_parts(vote(pooled, choice), parts, place[neighbours[positions]].numpy())
     generator = randomness.torch_generator(config.seed, "condense", step)
-    sample = images[torch.randperm(len(images), generator=generator)[:SAMPLE]]
-
-    def soft(views: Tensor) -> Tensor:
-        outputs = network(views).reshape(len(views), network.heads, network.clusters)
-        return torch.softmax(outputs / config.relaxed.temperature, -1)
-
-    votes = torch.cat([((i + j) / 2).cpu() for i, j in over_views(network, sample, config.views, soft)])
-    labels = vote(votes.double().numpy(), trees, choice)
-    features = _augmented_features(network, sample, config, generator)
+    sample = torch.randperm(len(positions), generator=generator)[:SAMPLE]
+    features = _augmented_features(network, images[positions[sample]], config, generator)
     single = ResNet9(network.channels, max(2, choice.clusters), network.width, folded=network.folded)
     trunk = {name: value for name, value in network.state_dict().items() if not name.startswith("head.")}
     single.load_state_dict(trunk, strict=False)
-    weight, bias = fit_head(features, np.concatenate([labels, labels]), single.clusters)
+    weight, bias = fit_head(features, np.tile(clusters[sample.numpy()], 2), single.clusters)
     # Only the direction of the logits counts; this size keeps Adam's first steps proportionate.
     size = 0.05 / max(float(weight.std()), 1e-9)
     single.head.weight.copy_(torch.from_numpy(weight * size))
@@ -80,7 +110,30 @@ def condense(network: ResNet9, images: Tensor, trees: list[Tree], choice: Choice
     return single.to(network.head.weight.device)
 
 
-def _augmented_features(network: ResNet9, images: Tensor, config: Config, generator: torch.Generator) -> Votes:
+def _votes(
+    network: ResNet9, images: Tensor, trees: list[Tree], choice: Choice, config: Config
+) -> tuple[Floats, Numbers]:
+    """What every head says of every image: weights of its clusters (n, heads, clusters) and its output (n, heads)."""
+    into = torch.full((network.heads, network.clusters, choice.clusters), torch.nan)
+    for head, tree in enumerate(trees):
+        if tree.clusters >= choice.clusters:
+            groups = torch.tensor(tree.groups(choice.clusters))
+            outputs = choice.outputs if head == choice.head else sorted(set(groups[tree.alive].tolist()))
+            into[head] = (groups[:, None] == torch.tensor(outputs or [0])).float()
+
+    def soft(views: Tensor) -> Tensor:
+        outputs = network(views).reshape(len(views), network.heads, network.clusters)
+        return torch.softmax(outputs / config.relaxed.temperature, -1)
+
+    pooled, parts = [], []
+    for soft_i, soft_j in over_views(network, images, config.views, soft):
+        both = (soft_i + soft_j).cpu() / 2
+        pooled.append(torch.einsum("nhk,hkc->nhc", both, into))
+        parts.append(both.argmax(-1))
+    return torch.cat(pooled).double().numpy(), torch.cat(parts).numpy()
+
+
+def _augmented_features(network: ResNet9, images: Tensor, config: Config, generator: torch.Generator) -> Floats:
     """Features of view i of all images, then of view j, augmented as in training. (2 n, 8 width)"""
     device = next(network.parameters()).device
     network.eval()
@@ -93,7 +146,7 @@ def _augmented_features(network: ResNet9, images: Tensor, config: Config, genera
     return torch.cat([*gathered[0], *gathered[1]]).double().numpy()
 
 
-def fit_head(features: Votes, labels: npt.NDArray[np.int64], outputs: int) -> tuple[Votes, Votes]:
+def fit_head(features: Floats, labels: Numbers, outputs: int) -> tuple[Floats, Floats]:
     """Weight (outputs, D) and bias (outputs,) of the linear layer that tells the labels apart."""
     weight, bias = np.zeros((outputs, features.shape[1])), np.full(outputs, -1.0)
     present = np.unique(labels)

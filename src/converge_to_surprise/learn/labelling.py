@@ -41,3 +41,13 @@ def label_views(network: ResNet9, images: Tensor, settings: Views) -> tuple[Tens
 def view_features(network: ResNet9, images: Tensor, settings: Views) -> Tensor:
     """The trunk's features, mean of both views. (N, 8 width)"""
     return torch.cat([((i + j) / 2).cpu() for i, j in over_views(network, images, settings, network.features)])
+
+
+def label_with_both(network: ResNet9, images: Tensor, settings: Views) -> tuple[Tensor, Tensor, Tensor]:
+    """Clusters of view i, of view j and of the mean of both views' outputs of length 1, (N,) each."""
+    rows = [
+        (i.argmax(-1), j.argmax(-1), (i + j).argmax(-1))
+        for i, j in over_views(network, images, settings, network.forward)
+    ]
+    first, second, both = (torch.cat(labels).cpu() for labels in zip(*rows, strict=True))
+    return first, second, both

@@ -101,10 +101,10 @@ def try_borders(network: ResNet9, images: Tensor, neighbours: Tensor, config: Co
     generator = randomness.torch_generator(config.seed, "merge", step)
     device = next(network.parameters()).device
 
-    def tally(settings: Augmentation, share: float) -> Tensor:
+    def tally(settings: Augmentation, pairs: int, share: float) -> Tensor:
         total = torch.zeros(network.heads, network.clusters, network.clusters, dtype=torch.long)
-        for start in range(0, config.merge.pairs, CHUNK):
-            count = min(CHUNK, config.merge.pairs - start)
+        for start in range(0, pairs, CHUNK):
+            count = min(CHUNK, pairs - start)
             positions = torch.randint(len(images), (count,), generator=generator)
             others = partners(neighbours, positions, share, generator)
             pixels = [to_float(images[which].to(device)) for which in (positions, others)]
@@ -116,7 +116,9 @@ def try_borders(network: ResNet9, images: Tensor, neighbours: Tensor, config: Co
         return total
 
     network.eval()
-    trial = Trial(tally(wide, 0.0), tally(config.augmentation, 1.0))
+    trial = Trial(
+        tally(wide, config.merge.wide_pairs, share=0.0), tally(config.augmentation, config.merge.alike_pairs, share=1.0)
+    )
     network.train()
     return trial
 

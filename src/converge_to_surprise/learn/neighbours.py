@@ -68,15 +68,19 @@ def whitened(features: Tensor) -> Tensor:
     return F.normalize(toned, dim=1).float()
 
 
+def pool_positions(images: int, seed: int) -> Tensor:
+    """The images among which neighbours are looked for, in order."""
+    generator = randomness.torch_generator(seed, "pool")
+    return torch.randperm(images, generator=generator)[:POOL].sort().values
+
+
 def alike(network: ResNet9 | None, images: Tensor, config: Config, threads: int) -> Tensor:
     """Neighbours of every image (N, config.relaxed.neighbours): by its pixels or, given a network, by its features."""
-    generator = randomness.torch_generator(config.seed, "neighbours", int(network is not None))
     if network is None:
-        points = pixel_points(images, generator)
+        points = pixel_points(images, randomness.torch_generator(config.seed, "components"))
     else:
         points = whitened(view_features(network, images, config.views))
-    pool = torch.randperm(len(images), generator=generator)[:POOL].sort().values
-    return nearest(points, config.relaxed.neighbours, pool, threads)
+    return nearest(points, config.relaxed.neighbours, pool_positions(len(images), config.seed), threads)
 
 
 def partners(neighbours: Tensor, positions: Tensor, share: float, generator: torch.Generator) -> Tensor:

@@ -60,7 +60,8 @@ class Trainer:
         self.neighbours: Tensor | None = None
         self.merged: merge.Choice | None = None
         self.searched: ResNet9 | None = None
-        self.network = self._start()
+        with _threads(self.threads):
+            self.network = self._start()
 
     def run(self) -> Generator[Record]:
         """Work through the remaining steps of the schedule."""
@@ -133,7 +134,9 @@ class Trainer:
         labels = labels.reshape(len(sample), -1)
         self.merged = merge.choose(trees, trial.alike, labels.numpy(), self.config.merge)
         self.searched = merge.one_head(self.network, self.merged.head)
-        self.network = condense.condense(self.network, self.images, trees, self.merged, self.config, step.number)
+        self.network = condense.condense(
+            self.network, self.images, self.neighbours, trees, self.merged, self.config, step.number
+        )
         labels_i, labels_j = label_views(self.network, self.images, self.config.views)
         return self._measure(labels_i, labels_j)
 
@@ -255,14 +258,22 @@ def _network(snapshot: Snapshot, prefix: str, config: Config, channels: int, clu
 def _workers(threads: int) -> Iterator[Executor]:
     """A pool whose workers compute with one thread each, while this thread may use all of them."""
     population.keep_small_blocks()
-    before = torch.get_num_threads()
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool, _threads(threads):
         try:
-            torch.set_num_threads(threads)
             yield pool
         finally:
             pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(before)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with so many threads: sums are rounded differently with more or fewer."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def check_fit(images: Tensor, config: Config) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 import signal
 import threading
 import time
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,11 +32,12 @@ Reader = Callable[[Record], None]
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
-    """A signal asked the program to stop; the run is saved."""
+    """A signal asked the program to stop; what was done is saved."""
 
-    def __init__(self, signal_number: int) -> None:
+    def __init__(self, signal_number: int, hint: str = "the run is saved: continue it with `cts resume`") -> None:
         super().__init__(signal.Signals(signal_number).name)
         self.signal_number = signal_number
+        self.hint = hint
 
 
 class _Interruption:
@@ -187,9 +190,20 @@ def _finish(run: RunFolder, trainer: Trainer, dataset: Dataset) -> Assessment:
             "order": assessment.order,
             "clusters": assessment.table(),
             "merge": trainer.merged and trainer.merged._asdict(),
+            "versions": versions(),
         },
     )
     return assessment
+
+
+def versions() -> dict[str, str]:
+    """What a result depends on besides images and configuration."""
+    return {
+        "converge-to-surprise": __version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def trained_network(run: RunFolder) -> tuple[ResNet9, Config, list[int] | None, list[str]]:
