@@ -332,7 +332,10 @@ def test_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
         ("--schedule s=relaxed:1 --relaxed.batch 61", "relaxed.batch is 61 but there are only 60 images"),
         ("--augmentation.crop 8", "augmentation.crop is 8 but the views are only 8 pixels wide or high"),
         ("--evolution.score beauty", "unknown score 'beauty'; known: surprise, orderliness"),
-        ("--schedule x=walk:3", "kind of stage x is 'walk'; it must be one of evolution, relaxed, merge, consolidate"),
+        (
+            "--schedule x=walk:3",
+            "kind of stage x is 'walk'; it must be one of evolution, relaxed, merge, refine, consolidate",
+        ),
         ("--schedule x", "schedule stage 'x' is not of the form name=kind:epochs"),
         ("--schedule ok=evolution:1 x=evolution:0", "epochs of stage x is 0; it must be at least 1"),
         ("--seed -1", "seed is -1; it must be a whole number from 0"),

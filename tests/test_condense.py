@@ -5,39 +5,69 @@ import pytest
 import torch
 
 from converge_to_surprise.config import Config, Merge, Network
+from converge_to_surprise.core.views import make_views, to_float
+from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import merge
-from converge_to_surprise.learn.condense import condense, fit_head, vote
+from converge_to_surprise.learn.condense import condense, fit_head, move_parts, vote
+from converge_to_surprise.learn.labelling import label_views
+from converge_to_surprise.learn.neighbours import alike
 from converge_to_surprise.learn.network import fresh_network
 
 
-def choice(clusters: int, head: int, outputs: list[int], agreement: list[float]) -> merge.Choice:
-    return merge.Choice(clusters, head, outputs, [], {}, [], agreement)
-
-
-def tree(tables: list[float]) -> merge.Tree:
-    return merge.merge_tree(np.diag(tables), 0.005)
+def choice(head: int, agreement: list[float]) -> merge.Choice:
+    return merge.Choice(2, head, [0, 1], [], {}, [], agreement)
 
 
 def test_like_minded_heads_vote_and_others_do_not() -> None:
-    trees = [tree([5.0, 5.0, 0.0])] * 4
-    sure, doubtful = [0.9, 0.1, 0.0], [0.45, 0.55, 0.0]
-    swapped = [0.1, 0.9, 0.0]  # the same clusters under other numbers
-    far = [0.0, 1.0, 0.0]
+    sure, doubtful = [0.9, 0.1], [0.45, 0.55]
+    swapped = [0.1, 0.9]  # the same cluster under another number
+    far = [0.0, 1.0]
     # The first two images settle which numbers mean the same; the third is the one in doubt.
-    soft = np.array(
-        [[sure, sure, swapped, far], [swapped, swapped, sure, far], [doubtful, sure, swapped, far]], dtype=float
-    )
-    assert vote(soft, trees, choice(2, 0, [0, 1], [1.0, 0.95, 0.95, 0.2])).tolist() == [0, 1, 0]
-    assert vote(soft, trees, choice(2, 0, [0, 1], [1.0, 0.2, 0.2, 0.2])).tolist() == [0, 1, 1]
+    pooled = np.array([[sure, sure, swapped, far], [swapped, swapped, sure, far], [doubtful, sure, swapped, far]])
+    assert vote(pooled, choice(0, [1.0, 0.95, 0.95, 0.2])).tolist() == [0, 1, 0]
+    assert vote(pooled, choice(0, [1.0, 0.2, 0.2, 0.2])).tolist() == [0, 1, 1]
 
 
-def test_merged_outputs_vote_together() -> None:
-    joint = np.diag([50.0, 50.0, 100.0])
-    joint[0, 1] = joint[1, 0] = 40
-    single = merge.merge_tree(joint, 0.005)
-    soft = np.array([[[0.3, 0.3, 0.4]]])
-    outputs = sorted({single.groups(2)[k] for k in (0, 1, 2)})
-    assert vote(soft, [single], choice(2, 0, outputs, [1.0])).tolist() == [0]
+def test_a_head_with_fewer_clusters_has_no_vote() -> None:
+    pooled = np.array([[[0.9, 0.1], [np.nan, np.nan]]])
+    assert vote(pooled, choice(0, [1.0, 1.0])).tolist() == [0]
+
+
+def strangers(moved: int, stayed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """100 images of cluster 0 with a part of 20 that has links to cluster 1 and to the rest of its own."""
+    clusters = np.repeat([0, 1], [100, 100])
+    parts = np.repeat([5, 6, 7], [20, 80, 100])[:, None]
+    links = np.arange(200)[:, None].repeat(moved + stayed, 1)
+    links[:20, :moved] = 150
+    links[:20, moved:] = 50
+    return clusters, parts, links
+
+
+def test_a_part_goes_where_its_neighbours_are() -> None:
+    clusters, parts, links = strangers(moved=3, stayed=1)
+    result = move_parts(clusters, parts, links)
+    assert (result[:20] == 1).all()
+    assert (result[20:] == clusters[20:]).all()
+    assert (clusters[:20] == 0).all(), "the given clusters are left as they were"
+
+
+@pytest.mark.parametrize(("moved", "stayed"), [(3, 2), (1, 1), (1, 3)])
+def test_a_part_stays_unless_its_neighbours_are_clearly_elsewhere(moved: int, stayed: int) -> None:
+    clusters, parts, links = strangers(moved, stayed)
+    assert (move_parts(clusters, parts, links) == clusters).all()
+
+
+def test_few_links_prove_nothing() -> None:
+    clusters, parts, links = strangers(moved=3, stayed=1)
+    links[:18] = np.arange(18)[:, None]
+    assert (move_parts(clusters, parts, links) == clusters).all()
+
+
+def test_the_larger_half_of_a_cluster_is_the_cluster() -> None:
+    clusters, parts, links = strangers(moved=3, stayed=1)
+    parts[:60] = 5
+    links[:60, :3], links[:60, 3:] = 150, 90
+    assert (move_parts(clusters, parts, links) == clusters).all()
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3])
@@ -50,12 +80,28 @@ def test_a_fitted_head_repeats_the_labels_and_unused_outputs_never_win(classes: 
     assert ((features @ weight.T + bias).argmax(1) == labels * 2).mean() > 0.98
 
 
-def test_the_condensed_network_has_an_output_for_every_cluster_and_labels_like_the_heads(
-    bars: torch.Tensor, small: Config
-) -> None:
-    network = fresh_network(1, Network(clusters=4, width=4), heads=2, seed=0)
-    trees = [tree([5.0] * 4)] * 2
-    picked = merge.choose(trees, torch.eye(4)[None].expand(2, 4, 4) * 5, np.arange(4)[:, None].repeat(2, 1), Merge())
-    single = condense(network, bars, trees, picked, small, 0)
-    assert (single.heads, single.clusters) == (1, 4)
-    assert torch.equal(single.units[0].conv.weight, network.units[0].conv.weight)
+def test_the_condensed_network_has_an_output_for_every_cluster_and_labels_as_the_head_did(small: Config) -> None:
+    """Two clusters that a threshold on a feature tells apart; the head's other outputs never win."""
+    images, _ = striped_images(300)
+    network = fresh_network(1, Network(clusters=4, width=4), heads=1, seed=0).train()
+    view, _ = make_views(to_float(images), small.views)
+    with torch.no_grad():
+        for _ in range(40):  # running statistics, as after a search
+            features = network.features(view)
+        feature = int(features.std(0).argmax())
+        network.head.weight.zero_()
+        network.head.weight[:2, feature] = torch.tensor([1.0, -1.0])
+        middle = float(network.eval().features(view)[:, feature].median())
+        network.head.bias.copy_(torch.tensor([-middle, middle, -99.0, -99.0]))
+    labels, _ = label_views(network, images, small.views)
+    assert 50 < int(labels.sum()) < 250
+    trees = [merge.merge_tree(np.diag([5.0, 5.0, 0.0, 0.0]), 0.005)]
+    alike_pairs = torch.diag(torch.tensor([5.0, 5.0, 0.0, 0.0]))[None]
+    picked = merge.choose(trees, alike_pairs, labels[:, None].numpy(), Merge())
+    assert picked.clusters == 2
+    single = condense(network, images, alike(None, images, small, 1), trees, picked, small, 0)
+    assert (single.heads, single.clusters) == (1, 2)
+    trunk = "units.0.conv.weight"
+    assert torch.equal(single.get_parameter(trunk), network.get_parameter(trunk))
+    found, _ = label_views(single, images, small.views)
+    assert float((found == labels).double().mean()) > 0.8

@@ -167,8 +167,8 @@ def test_trials_count_every_pair_once(bars: torch.Tensor, small: Config) -> None
     network: ResNet9 = fresh_network(1, Network(clusters=6, width=2), heads=2, seed=0)
     neighbours = alike(None, bars, small, 1)
     trial = merge.try_borders(network, bars, neighbours, small, 0)
-    for counts in trial:
+    for counts, pairs in zip(trial, (small.merge.wide_pairs, small.merge.alike_pairs), strict=True):
         assert counts.shape == (2, 6, 6)
-        assert counts.sum((1, 2)).tolist() == [small.merge.pairs] * 2
+        assert counts.sum((1, 2)).tolist() == [pairs] * 2
     again = merge.try_borders(network, bars, neighbours, small, 0)
     assert all(torch.equal(a, b) for a, b in zip(trial, again, strict=True))

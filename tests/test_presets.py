@@ -138,9 +138,11 @@ def test_the_search_of_a_preset(preset: PresetName, kind: str) -> None:
     assert resolve(preset, "relaxed", "digits", 1797, (1, 8, 8)).schedule[0].kind == "relaxed"
 
 
-def test_fast_is_a_relaxed_search_then_a_merge() -> None:
+def test_fast_is_a_relaxed_search_then_a_merge_then_refining() -> None:
     config = resolve("fast", None, "mnist", 60_000, (1, 28, 28))
-    assert [stage.kind for stage in config.schedule] == ["relaxed", "merge"]
+    assert [stage.kind for stage in config.schedule] == ["relaxed", "merge", "refine"]
+    assert [stage.epochs for stage in config.schedule] == [7, 1, 4]
+    assert resolve("fast", None, "usps", 7291, (1, 16, 16)).schedule[0].epochs == 20
     assert config.views.fill
     assert config.augmentation.sampling == "bilinear"
 

@@ -31,7 +31,7 @@ from converge_to_surprise.run import checkpoint, session
 from converge_to_surprise.run.rundir import RunFolder
 
 COMMON = """
---seed 2 --threads 1 --checkpoint-seconds 0 --network.clusters 6 --network.width 2 --network.alive 4
+--seed 2 --threads 1 --checkpoint-seconds 0 --network.no-folded --network.clusters 6 --network.width 2 --network.alive 4
 --augmentation.rotation 10 --augmentation.crop 1 --consolidation.tau 0 --consolidation.batch 16
 """
 # Small batches give many updates: the running statistics of the network need some twenty of them before the labels
@@ -39,12 +39,13 @@ COMMON = """
 SETTINGS = {
     "evolution": f"""{COMMON} --search evolution --schedule explore=evolution:3 strong=evolution:2:2@1
         --evolution.population 2 --evolution.batch 10 --evolution.ramp-epochs 2""",
-    "relaxed": f"""{COMMON} --search relaxed --schedule search=relaxed:5 merge=merge:1 settle=consolidate:3
-        --relaxed.heads 2 --relaxed.batch 10 --merge.weakest -1 --merge.pairs 200
-        --relaxed.diversity-floor 4 --relaxed.temperature 0.1""",
+    "relaxed": f"""{COMMON} --search relaxed
+        --schedule search=relaxed:4 merge=merge:1 refine=refine:1 settle=consolidate:3
+        --relaxed.heads 2 --relaxed.batch 10 --merge.clusters 6 --merge.wide-pairs 100 --merge.alike-pairs 100
+        --relaxed.diversity-floor 4 4 --relaxed.temperature 0.1 --network.width 4""",
 }
 STEPS = 34
-"""Steps of either: 5 epochs of 6 updates and 4 passes; or 30 updates, a merge and 3 passes."""
+"""Steps of either: 5 epochs of 6 updates and 4 passes; or 24 updates, a merge, 6 updates and 3 passes."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def assert_same_run(run: RunFolder, whole: Whole) -> None:
 def test_the_runs_compared_here_do_everything(whole: Whole) -> None:
     """Otherwise what follows would prove little: consolidation trains, the optimizer has a memory, clusters form."""
     assert len(whole.records) == STEPS
-    trained = {"evolution": 0, "relaxed": 0, "merge": 0, "consolidate": 0}
+    trained = {"evolution": 0, "relaxed": 0, "merge": 0, "refine": 0, "consolidate": 0}
     for before, after in itertools.pairwise(whole.snapshots):
         kind = whole.records[before.data["step"]].kind
         trained[kind] += after.data["views"] - before.data["views"]
@@ -314,7 +315,7 @@ def wait_for_steps(process: subprocess.Popen[str], run: RunFolder, steps: int) -
 
 @pytest.mark.parametrize(
     ("search", "kills"),
-    [("evolution", (7, 24)), ("relaxed", (12,))],  # steps done at a kill; step 24 begins the first consolidation
+    [("evolution", (7, 24)), ("relaxed", (12, 27))],  # steps done at a kill; 24 begins consolidation, 27 is refining
 )
 def test_kill_9(wholes: dict[str, Whole], tmp_path: Path, search: str, kills: tuple[int, ...]) -> None:
     whole, run = wholes[search], RunFolder(tmp_path / "run")

@@ -99,7 +99,12 @@ def test_records_tell_what_happened(channels: int, small: Config) -> None:
 
 
 def relaxed_config(small: Config) -> Config:
-    stages = (Stage("search", "relaxed", 3), Stage("merge", "merge", 1), Stage("settle", "consolidate", 2))
+    stages = (
+        Stage("search", "relaxed", 3),
+        Stage("merge", "merge", 1),
+        Stage("refine", "refine", 1),
+        Stage("settle", "consolidate", 2),
+    )
     return replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40))
 
 

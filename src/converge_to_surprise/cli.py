@@ -101,6 +101,8 @@ class Evaluate:
     json: bool = False
     """Print one JSON object instead of a table."""
     split: Literal["test", "train"] = "test"
+    clusters: int | None = None
+    """Read the merge tree at this many clusters instead of where it was cut."""
     data_dir: Path | None = None
     """Folder with local copies of the named data sets."""
 
@@ -168,8 +170,9 @@ def _carry_on(run: RunFolder, trainer: Trainer, dataset: datasets.Dataset, conso
 
 
 def evaluate(command: Evaluate, console: Console) -> None:
-    network, config, order, problems = session.trained_network(RunFolder.open(command.run))
-    _warn(problems)
+    trained = session.trained_network(RunFolder.open(command.run), command.clusters)
+    network = trained.network
+    _warn(trained.problems)
     dataset = datasets.load(command.source, command.data_dir)
     store = dataset.train if command.split == "train" else dataset.evaluation
     if store.images.shape[1] != network.channels:
@@ -177,7 +180,7 @@ def evaluate(command: Evaluate, console: Console) -> None:
             f"the images of {command.source} have {store.images.shape[1]} channels; "
             f"the run was made with {network.channels}"
         )
-    assessment = assess(network, store, config, order)
+    assessment = assess(network, store, trained.config, trained.order, trained.groups)
     if command.json:
         print(json.dumps(assessment.scores()))
         return

@@ -92,6 +92,20 @@ class Choice(NamedTuple):
     agreement: list[float]
     """Adjusted Rand index of the chosen head with every head at the cut."""
 
+    @property
+    def finest(self) -> int:
+        """Clusters before any merging."""
+        return len(self.joins) + 1
+
+    def coarser(self, clusters: int) -> list[int]:
+        """For every cluster the one that stands for it when only ``clusters`` are left."""
+        groups = self.finer(clusters, 1 + max([*self.outputs, *(join.gone for join in self.joins)]))
+        return [self.outputs.index(groups[output]) for output in self.outputs]
+
+    def finer(self, clusters: int, outputs: int) -> list[int]:
+        """For every output of the head the one that stands for it when ``clusters`` clusters are left."""
+        return Tree(self.joins, outputs, self.finest).groups(clusters)
+
 
 @torch.inference_mode()
 def try_borders(network: ResNet9, images: Tensor, neighbours: Tensor, config: Config, step: int) -> Trial:

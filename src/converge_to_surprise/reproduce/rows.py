@@ -22,8 +22,8 @@ def row_file(out: Path, name: str) -> Path:
 
 def assess_run(folder: Path, dataset: Dataset) -> Assessment:
     """A run's clusters on the images to evaluate on: the test split where there is one."""
-    network, config, order, _ = session.trained_network(RunFolder.open(folder))
-    return assess(network, dataset.evaluation, config, order)
+    trained = session.trained_network(RunFolder.open(folder))
+    return assess(trained.network, dataset.evaluation, trained.config, trained.order)
 
 
 def evaluate(out: Path, name: str, words: list[str], overlay: dict[str, object], dataset: Dataset) -> Row:

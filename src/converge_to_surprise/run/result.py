@@ -86,20 +86,30 @@ class Assessment:
         return [asdict(cluster) for cluster in self.clusters]
 
 
-def assess(network: ResNet9, store: ImageStore, config: Config, order: list[int] | None = None) -> Assessment:
+def assess(
+    network: ResNet9,
+    store: ImageStore,
+    config: Config,
+    order: list[int] | None = None,
+    groups: list[int] | None = None,
+) -> Assessment:
     """Label images as the paper does at test time (view i, un-augmented) and judge the clusters.
 
-    ``order`` gives the numbering found on the training images; without it these images' own sizes do.
+    ``order`` gives the numbering found on the training images; without it these images' own sizes do. ``groups`` says
+    which output stands for each output when some are taken together.
     """
-    labels_i, labels_j, labels_both = label_with_both(network, store.images, config.views)
+    stands_for = torch.arange(network.clusters) if groups is None else torch.tensor(groups)
+    labels_i, labels_j, labels_both = (
+        stands_for[labels] for labels in label_with_both(network, store.images, config.views)
+    )
     counts = surprise.count(labels_i, labels_j, network.clusters)
     if order is None:
         order = [int(k) for k in torch.argsort(counts.first, descending=True, stable=True)]
     number = np.empty(network.clusters, dtype=np.int64)
     number[order] = np.arange(network.clusters)
-    labels = number[labels_i.numpy()]
+    numbered = number[labels_i.numpy()]
     found = [output for output in order if counts.first[output] > 0]
-    tops = {} if store.labels is None else metrics.dominant(labels, store.labels)
+    tops = {} if store.labels is None else metrics.dominant(numbered, store.labels)
     per_cluster, nats = surprise.cluster_surprise(counts), surprise.surprise_in_nats(counts)
     flags = surprise.surprising(counts, config.consolidation.tau)
     clusters = []
@@ -120,4 +130,4 @@ def assess(network: ResNet9, store: ImageStore, config: Config, order: list[int]
         )
     measures = measure(labels_i, labels_j, network.clusters, config.consolidation.tau)
     agreed = (labels_i == labels_j).numpy()
-    return Assessment(labels, agreed, order, measures, clusters, store.labels, number[labels_both.numpy()])
+    return Assessment(numbered, agreed, order, measures, clusters, store.labels, number[labels_both.numpy()])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +20,10 @@ from torch import Tensor
 from .. import __version__
 from ..config import Config
 from ..data.datasets import Dataset
+from ..learn.merge import one_head
 from ..learn.network import ResNet9
 from ..learn.record import Record
-from ..learn.trainer import Trainer, network_of
+from ..learn.trainer import Trainer, merged_of, network_of, searched_network_of
 from . import checkpoint
 from .files import read_json, write_atomically, write_json
 from .result import Assessment, assess
@@ -177,7 +179,7 @@ def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[R
 
 
 def _finish(run: RunFolder, trainer: Trainer, dataset: Dataset) -> Assessment:
-    assessment = assess(trainer.network, dataset.train, trainer.config)
+    assessment = assess(single_head(trainer.network), dataset.train, trainer.config)
     rows = zip(assessment.labels.tolist(), assessment.agreed.tolist(), strict=True)
     lines = [f"{index},{cluster},{int(agreed)}\n" for index, (cluster, agreed) in enumerate(rows)]
     write_atomically(run.labels, "".join(["image,cluster,views_agree\n", *lines]).encode())
@@ -206,19 +208,49 @@ def versions() -> dict[str, str]:
     }
 
 
-def trained_network(run: RunFolder) -> tuple[ResNet9, Config, list[int] | None, list[str]]:
-    """The network at the newest checkpoint, its configuration, the numbering of the clusters, and warnings."""
+class Trained(NamedTuple):
+    """A network as it is used after training."""
+
+    network: ResNet9
+    config: Config
+    order: list[int] | None
+    """The network's output of each cluster number, if the run is finished."""
+    groups: list[int] | None
+    """Which output stands for each output, if another number of clusters was asked for."""
+    problems: list[str]
+    """Warnings about damaged checkpoints."""
+
+
+def trained_network(run: RunFolder, clusters: int | None = None) -> Trained:
+    """The network at the newest checkpoint; with ``clusters`` as it is at that level of the merge tree."""
     description = run.description()
     check_device(description.config.device)
     snapshot, problems = checkpoint.load_newest(run.checkpoints, description.identity)
     if snapshot is None:
         raise ValueError(f"{run.path} has no checkpoint yet; continue it with `cts resume {run.path}`")
     with _of_this_run(run):
-        network = network_of(snapshot, description.config, description.shape[0])
+        network = single_head(network_of(snapshot, description.config, description.shape[0]))
+        searched = searched_network_of(snapshot, description.config, description.shape[0])
+        merged = merged_of(snapshot)
+    if clusters is not None:
+        if merged is None or searched is None:
+            raise ValueError(f"{run.path} has no merge tree (yet): the number of clusters cannot be chosen")
+        if not 1 <= clusters <= merged.finest:
+            raise ValueError(f"--clusters is {clusters}; the merge tree of {run.path} has from 1 to {merged.finest}")
+        if clusters > merged.clusters:
+            groups = merged.finer(clusters, searched.clusters)
+            return Trained(searched, description.config, None, groups, problems)
+        coarser = merged.coarser(clusters) + list(range(merged.clusters, network.clusters))
+        return Trained(network, description.config, None, coarser, problems)
     order = None
     if run.result.is_file():
         result = read_json(run.result)
         order = result.get("order") if isinstance(result, dict) else None
         if not isinstance(order, list) or sorted(order) != list(range(network.clusters)):
             raise ValueError(f"{run.result} is damaged: it does not say which output is which cluster")
-    return network, description.config, order, problems
+    return Trained(network, description.config, order, None, problems)
+
+
+def single_head(network: ResNet9) -> ResNet9:
+    """Of a network that was not merged (yet), the head in the middle, which has the middle one of the floors."""
+    return network if network.heads == 1 else one_head(network, network.heads // 2)
