@@ -141,7 +141,7 @@ def test_the_search_of_a_preset(preset: PresetName, kind: str) -> None:
 def test_fast_is_a_relaxed_search_then_a_merge_then_refining() -> None:
     config = resolve("fast", None, "mnist", 60_000, (1, 28, 28))
     assert [stage.kind for stage in config.schedule] == ["relaxed", "merge", "refine"]
-    assert [stage.epochs for stage in config.schedule] == [7, 1, 4]
+    assert [stage.epochs for stage in config.schedule] == [10, 1, 5]
     assert resolve("fast", None, "usps", 7291, (1, 16, 16)).schedule[0].epochs == 20
     assert config.views.fill
     assert config.augmentation.sampling == "bilinear"

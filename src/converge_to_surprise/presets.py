@@ -36,7 +36,7 @@ FEW_IMAGES = 10_000
 
 RELAXED_STEPS = 600
 """Gradient steps of the fast search: at least so many ..."""
-RELAXED_EPOCHS = 7
+RELAXED_EPOCHS = 10
 """... and at least so many times through all images. Refining takes half as long."""
 
 

@@ -1,0 +1,198 @@
+"""How fast is one step of the relaxed search, as a share of the network's bare forward and backward pass?
+
+    python benchmarks/relaxed_step.py [--batch 250] [--threads 2] [--rounds 5] [--fit digits] [--data-dir DIR]
+
+Prints views per second of
+
+- bare: forward and backward pass of the network over the same number of views, all of them ready, at the best of
+        several batch sizes, and the step of the optimizer;
+- step: a whole training step as the trainer does it: partners, chessboard split, filling, augmentation, network,
+        softmax, score, backward pass, optimizer, and the measures of the record;
+
+and what else could raise the bare figure: the unfolded network of the paper, BatchNorm that is fused with ReLU by
+``torch.compile`` if there is a compiler, and two processes of one thread in place of one of two. Bare and step
+alternate, so that both see the same machine; each figure is the median of the rounds. With ``--fit`` a whole run of
+the fast preset follows, and where its time went. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from converge_to_surprise import presets
+from converge_to_surprise.config import Network, Stage
+from converge_to_surprise.data import datasets
+from converge_to_surprise.learn import population
+from converge_to_surprise.learn.network import ResNet9, channels_last, fresh_network
+from converge_to_surprise.learn.trainer import Trainer, available_threads
+from converge_to_surprise.run import session
+from converge_to_surprise.run.rundir import RunFolder
+
+SIDE = 28
+IMAGES = 5000
+BATCHES = (125, 250, 500, 1000)
+
+
+def views_per_second(work: Callable[[], object], views: int, repeats: int = 4) -> float:
+    began = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    return views * repeats / (time.perf_counter() - began)
+
+
+def bare_step(network: ResNet9, views: Tensor) -> Callable[[], None]:
+    """Forward, backward and optimizer on views that are ready."""
+    optimizer = torch.optim.Adam(network.parameters(), 1e-9)
+
+    def work() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        network(views).square().sum().backward()
+        optimizer.step()
+
+    return work
+
+
+def a_network(folded: bool) -> ResNet9:
+    return fresh_network(1, Network(folded=folded), heads=8, seed=0).train()
+
+
+def some_views(count: int) -> Tensor:
+    return channels_last(torch.rand(count, 1, SIDE, SIDE, generator=torch.Generator().manual_seed(0)))
+
+
+def compiled_speed(batch: int) -> float | None:
+    """Views per second with ``torch.compile``, or None without a compiler."""
+    if shutil.which("c++") is None and shutil.which("g++") is None:
+        return None
+    network = a_network(folded=True)
+    network.features = torch.compile(network.features)  # type: ignore[method-assign]
+    work = bare_step(network, some_views(batch))
+    try:
+        work()
+    except Exception as error:  # whatever a compiler may say: the figure is optional
+        print(f"torch.compile failed: {type(error).__name__}", file=sys.stderr)
+        return None
+    work()
+    return views_per_second(work, batch)
+
+
+def _worker(batch: int, begin: multiprocessing.synchronize.Event, seconds: float, done: multiprocessing.Queue) -> None:  # type: ignore[type-arg]
+    torch.set_num_threads(1)
+    population.keep_small_blocks()
+    work = bare_step(a_network(folded=True), some_views(batch))
+    work()
+    begin.wait()
+    began, count = time.perf_counter(), 0
+    while time.perf_counter() - began < seconds:
+        work()
+        count += batch
+    done.put(count / (time.perf_counter() - began))
+
+
+def processes_speed(processes: int, batch: int, seconds: float = 4.0) -> float:
+    """Views per second of several processes of one thread together: what averaged gradients could at most reach."""
+    context = multiprocessing.get_context("spawn")
+    begin, done = context.Event(), context.Queue()
+    workers = [context.Process(target=_worker, args=(batch, begin, seconds, done)) for _ in range(processes)]
+    for worker in workers:
+        worker.start()
+    time.sleep(8)
+    begin.set()
+    total = sum(done.get() for _ in workers)
+    for worker in workers:
+        worker.join()
+    return float(total)
+
+
+def trainer_steps(batch: int, threads: int) -> tuple[Iterator[object], int]:
+    """The records of a search that never ends within this benchmark, and the views of a step."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (IMAGES, 1, SIDE, SIDE), dtype=torch.uint8, generator=generator)
+    config = presets.resolve("fast", None, "mnist", IMAGES, (1, SIDE, SIDE))
+    stages = (Stage("search", "relaxed", 10_000),)
+    config = replace(config, threads=threads, schedule=stages, relaxed=replace(config.relaxed, batch=batch))
+    return Trainer(images, config).run(), 2 * batch
+
+
+def stages_of_a_fit(source: str, data_dir: Path | None, threads: int) -> dict[str, float]:
+    """Seconds of a whole run by what they were spent on."""
+    dataset = datasets.load(source, data_dir)
+    images = dataset.train.images
+    channels, height, width = images.shape[1:]
+    config = presets.resolve("fast", None, dataset.name, len(images), (channels, height, width))
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunFolder(Path(folder) / "run")
+        began = time.perf_counter()
+        trainer = session.begin(run, dataset, source, data_dir, "fast", replace(config, threads=threads))
+        spent = {"start": time.perf_counter() - began}
+        session.carry_on(run, trainer, dataset, [])
+        whole = time.perf_counter() - began
+        before = 0.0
+        for record in run.records():
+            # The first step of a search looks for neighbours; that is a labelling pass too.
+            first = record["kind"] not in spent
+            kind = "neighbours" if first and record["kind"] in ("relaxed", "refine") else record["kind"]
+            spent.setdefault(record["kind"], 0.0)
+            spent[kind] = spent.get(kind, 0.0) + record["seconds"] - before
+            before = record["seconds"]
+    spent["files, records, last labelling"] = whole - sum(spent.values())
+    return spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=250)
+    parser.add_argument("--threads", type=int, default=available_threads())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--fit", default="", help="a data set: also run it whole and say where the time went")
+    parser.add_argument("--data-dir", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    population.keep_small_blocks()
+    ways: dict[str, tuple[Callable[[], object], int]] = {
+        f"batch {batch}": (bare_step(a_network(True), some_views(batch)), batch) for batch in BATCHES
+    }
+    ways["not folded"] = (bare_step(a_network(False), some_views(500)), 500)
+    records, views = trainer_steps(options.batch, options.threads)
+    ways["step"] = (lambda: next(records), views)
+    for work, _ in ways.values():
+        work()
+    seen: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(options.rounds):
+        for name, (work, count) in ways.items():
+            seen[name].append(views_per_second(work, count, max(2, 2000 // count)))
+    speed = {name: statistics.median(values) for name, values in seen.items()}
+    best = max((name for name in speed if name.startswith("batch")), key=speed.__getitem__)
+    for name, value in speed.items():
+        print(f"{name:<24} {value:8,.0f} views/s")
+    if (compiled := compiled_speed(500)) is not None:
+        print(f"{'torch.compile':<24} {compiled:8,.0f} views/s")
+    if options.threads > 1:
+        print(f"{f'{options.threads} processes':<24} {processes_speed(options.threads, 500):8,.0f} views/s")
+    result: dict[str, object] = {"bare": speed[best], "step": speed["step"], "ratio": speed["step"] / speed[best]}
+    result |= {"best": best, "threads": options.threads, "torch": torch.__version__}
+    if options.fit:
+        spent = stages_of_a_fit(options.fit, options.data_dir, options.threads)
+        whole = sum(spent.values())
+        for name, seconds in spent.items():
+            print(f"{name:<32} {seconds:7.1f} s  {seconds / whole:6.1%}")
+        result |= {"fit": options.fit, "seconds": spent}
+        result["labelling and merging"] = 1 - (spent.get("relaxed", 0) + spent.get("refine", 0)) / whole
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
