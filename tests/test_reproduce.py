@@ -31,7 +31,7 @@ threads = 1
 schedule = ["search=relaxed:{epochs}", "merge=merge:1"]
 network = {{ clusters = 6, width = 2 }}
 relaxed = {{ heads = 2, batch = 30 }}
-merge = {{ pairs = 60 }}
+merge = {{ wide_pairs = 60, alike_pairs = 60, clusters = 6 }}
 """
 
 
