@@ -51,10 +51,17 @@ def test_a_part_goes_where_its_neighbours_are() -> None:
     assert (clusters[:20] == 0).all(), "the given clusters are left as they were"
 
 
-@pytest.mark.parametrize(("moved", "stayed"), [(3, 2), (1, 1), (1, 3)])
+@pytest.mark.parametrize(("moved", "stayed"), [(3, 2), (30, 20), (1, 1), (1, 3)])
 def test_a_part_stays_unless_its_neighbours_are_clearly_elsewhere(moved: int, stayed: int) -> None:
     clusters, parts, links = strangers(moved, stayed)
     assert (move_parts(clusters, parts, links) == clusters).all()
+
+
+def test_links_within_a_part_do_not_count() -> None:
+    clusters, parts, links = strangers(moved=3, stayed=1)
+    within = np.arange(200)[:, None].repeat(10, 1)
+    result = move_parts(clusters, parts, np.concatenate([links, within], 1))
+    assert (result[:20] == 1).all()
 
 
 def test_few_links_prove_nothing() -> None:

@@ -141,6 +141,12 @@ def test_a_head_with_too_few_clusters_is_not_taken() -> None:
     assert choose(both, np.concatenate([np.minimum(labels[:, :1], 1), labels], 1), Merge(clusters=3)).head != 0
 
 
+def test_nor_is_it_if_no_head_knows_anything() -> None:
+    trees = [merge.merge_tree(np.diag(counts), 0.005) for counts in ([9.0, 9.0, 0.0], [9.0, 9.0, 9.0])]
+    labels = np.stack([np.arange(30) % 2, np.arange(30) % 3], 1)
+    assert merge.choose(trees, torch.ones(2, 3, 3), labels, Merge(clusters=3)).head == 1
+
+
 def test_one_cluster_everywhere_stays_one() -> None:
     table = np.zeros((4, 4))
     table[2, 2] = 50

@@ -49,8 +49,12 @@ def test_neighbours_by_pixels_and_by_features_share_the_kind(small: Config) -> N
 
 
 def test_large_images_are_compared_at_a_small_size() -> None:
-    images = torch.randint(0, 256, (12, 3, 96, 130), dtype=torch.uint8)
-    assert neighbours.pixel_points(images, torch.Generator().manual_seed(0)).shape == (12, 12)
+    plain = torch.full((1, 1, 96, 96), 100, dtype=torch.uint8)
+    striped = torch.tensor([50, 100, 150], dtype=torch.uint8).repeat(32).expand(1, 1, 96, 96)
+    others = torch.randint(0, 256, (10, 1, 96, 96), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    points = neighbours.pixel_points(torch.cat([plain, striped, others]), torch.Generator().manual_seed(0))
+    assert points.shape == (12, 12)
+    assert float((points[0] - points[1]).norm()) < 1e-3 * float((points[0] - points[2]).norm())
 
 
 def test_whitened_features_vary_alike_in_all_directions() -> None:

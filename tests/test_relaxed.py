@@ -16,6 +16,7 @@ from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import relaxed
 from converge_to_surprise.learn.labelling import label_views
+from converge_to_surprise.learn.neighbours import alike
 from converge_to_surprise.learn.network import fresh_network
 from converge_to_surprise.learn.trainer import Trainer
 
@@ -101,6 +102,43 @@ def test_a_calibrated_start_looks_in_all_directions_alike(small: Config) -> None
     view, _ = make_views(to_float(images), small.views)
     spread = network.train().logits(view).detach().std(0)
     assert float(spread.max() / spread.min()) < 2.0
+
+
+def one_step(small: Config, settings: Relaxed, refining: bool) -> Tensor:
+    """How the head changes in one step from the same start, on the same images."""
+    images, _ = striped_images(40)
+    network = fresh_network(1, Network(clusters=8, width=2), 1, 0)
+    config = replace(small, relaxed=settings)
+    relaxed.calibrate(network, images, config)
+    start = network.head.weight.detach().clone()
+    moment = relaxed.Moment(number=0, in_stage=100, progress=0.0, refining=refining)
+    relaxed.relaxed_step(network, relaxed.optimizer(network, config), images[:20], images[20:], config, moment)
+    return network.head.weight.detach() - start
+
+
+def test_refining_is_without_the_pull_and_at_its_own_rate(small: Config) -> None:
+    without, pulled = Relaxed(diversity=0.0), Relaxed(diversity=50.0)
+    assert not torch.equal(one_step(small, without, False), one_step(small, pulled, False))
+    assert torch.equal(one_step(small, without, True), one_step(small, pulled, True))
+    slow, fast = (one_step(small, Relaxed(refine_learning_rate=rate), True).abs().max() for rate in (1e-3, 1e-2))
+    assert float(fast) > 5 * float(slow) > 0
+
+
+def test_neighbours_are_looked_for_by_pixels_first_and_by_features_when_refining(small: Config) -> None:
+    images, _ = striped_images(80)
+    stages = (Stage("search", "relaxed", 1), Stage("merge", "merge", 1), Stage("refine", "refine", 1))
+    config = replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40))
+    trainer = Trainer(images, config)
+    kinds = []
+    tables = {}
+    for record in trainer.run():
+        kinds.append(record.kind)
+        assert trainer.neighbours is not None
+        tables[record.kind] = trainer.neighbours.clone()
+    assert kinds == ["relaxed", "relaxed", "merge", "refine", "refine"]
+    assert torch.equal(tables["relaxed"], alike(None, images, config, 1))
+    assert torch.equal(tables["merge"], tables["relaxed"])
+    assert not torch.equal(tables["refine"], tables["relaxed"])
 
 
 def test_the_search_tells_the_kinds_of_bars_apart(small: Config) -> None:

@@ -60,6 +60,19 @@ def test_without_a_generator_view_i_is_always_white() -> None:
     assert not bool(masks[:, 0, 0, 1].any())
 
 
+@pytest.mark.parametrize("fill", [False, True])
+def test_view_j_can_be_a_partner_s(fill: bool) -> None:
+    """The partner shows the colour that view i hides, as if it were the image itself."""
+    images, partners = random_images(6, 1, 5, 7, 0), random_images(6, 1, 5, 7, 1)
+
+    def both(first: Tensor, second: Tensor | None) -> tuple[Tensor, Tensor]:
+        return views.make_views(first, Views(fill=fill), torch.Generator().manual_seed(3), second)
+
+    view_i, view_j = both(images, partners)
+    assert torch.equal(view_i, both(images, None)[0])
+    assert torch.equal(view_j, both(partners, None)[1])
+
+
 @given(sizes, st.integers(0, 1000))
 def test_a_filled_view_depends_on_its_own_pixels_only(size: tuple[int, int, int, int, int], seed: int) -> None:
     images = random_images(*size)
