@@ -1,0 +1,81 @@
+"""Is the number of clusters discovered? Subsets of the embedded digits with other numbers and sizes of classes.
+
+    python benchmarks/subsets.py [--seeds 3] [--threads 1] [--out benchmarks/results/subsets.json]
+
+Every subset is clustered with the fast preset and the augmentation of the digits; classes serve for evaluation only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from converge_to_surprise import presets
+from converge_to_surprise.data import datasets
+from converge_to_surprise.data.datasets import Dataset
+from converge_to_surprise.data.store import ImageStore
+from converge_to_surprise.run import session
+from converge_to_surprise.run.files import write_json
+from converge_to_surprise.run.rundir import RunFolder
+
+SUBSETS = ("three classes", "five classes", "seven classes", "unequal classes")
+
+
+def chosen(name: str, classes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Which images belong to a subset."""
+    if name == "unequal classes":  # from all of the first class down to 15 % of the last
+        kept: npt.NDArray[np.bool_] = np.random.default_rng(0).random(len(classes)) < np.linspace(1, 0.15, 10)[classes]
+        return kept
+    wanted = {"three classes": [0, 4, 6], "five classes": [0, 1, 2, 3, 4], "seven classes": [0, 2, 3, 4, 6, 7, 9]}
+    return np.isin(classes, wanted[name])
+
+
+def measure(name: str, seed: int, threads: int) -> dict[str, Any]:
+    whole = datasets.load("digits", None).train
+    assert whole.labels is not None
+    keep = chosen(name, whole.labels)
+    store = ImageStore(whole.images[torch.from_numpy(keep)], whole.labels[keep])
+    dataset = Dataset("digits", store, None)
+    config = presets.resolve("fast", None, "digits", len(store), (1, 8, 8))
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunFolder(Path(folder) / "run")
+        trainer = session.begin(run, dataset, "digits", None, "fast", replace(config, seed=seed, threads=threads))
+        assessment = session.carry_on(run, trainer, dataset, [])
+    assert store.labels is not None
+    sizes = np.bincount(store.labels)
+    return {
+        "subset": name,
+        "class sizes": [int(size) for size in sizes if size],
+        "seed": seed,
+        "threads": threads,
+        "seconds": round(trainer.seconds, 1),
+        "versions": session.versions(),
+        "metrics": assessment.scores(),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "subsets.json")
+    options = parser.parse_args()
+    rows = []
+    for name in SUBSETS:
+        for seed in range(options.seeds):
+            rows.append(measure(name, seed, options.threads))
+            print(json.dumps(rows[-1]), flush=True)
+    command = f"python benchmarks/subsets.py --seeds {options.seeds} --threads {options.threads}"
+    write_json(options.out, {"command": command, "runs": rows})
+
+
+if __name__ == "__main__":
+    main()
