@@ -24,7 +24,6 @@ from .learn.trainer import Trainer, available_threads
 from .reproduce.command import Reproduce, reproduce
 from .run import session
 from .run.files import read_json
-from .run.result import assess
 from .run.rundir import RunFolder
 from .screen import ProgressDisplay, cluster_table, verdict
 
@@ -180,7 +179,7 @@ def evaluate(command: Evaluate, console: Console) -> None:
             f"the images of {command.source} have {store.images.shape[1]} channels; "
             f"the run was made with {network.channels}"
         )
-    assessment = assess(network, store, trained.config, trained.order, trained.groups)
+    assessment = trained.assess(store)
     if command.json:
         print(json.dumps(assessment.scores()))
         return

@@ -118,8 +118,7 @@ def _votes(
     for head, tree in enumerate(trees):
         if tree.clusters >= choice.clusters:
             groups = torch.tensor(tree.groups(choice.clusters))
-            outputs = choice.outputs if head == choice.head else sorted(set(groups[tree.alive].tolist()))
-            into[head] = (groups[:, None] == torch.tensor(outputs or [0])).float()
+            into[head] = (groups[:, None] == torch.tensor(tree.representatives(choice.clusters))).float()
 
     def soft(views: Tensor) -> Tensor:
         outputs = network(views).reshape(len(views), network.heads, network.clusters)

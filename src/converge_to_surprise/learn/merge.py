@@ -62,6 +62,11 @@ class Tree(NamedTuple):
             groups[groups == gone] = kept
         return [int(group) for group in groups]
 
+    def representatives(self, clusters: int) -> list[int]:
+        """The outputs that stand for the clusters, once ``clusters`` are left."""
+        groups = self.groups(clusters)
+        return sorted({groups[output] for output in self.alive}) or [0]
+
     def border(self, clusters: int) -> float:
         """phi of the weakest border among ``clusters`` clusters."""
         return self.joins[len(self.joins) + 1 - clusters].phi if clusters > 1 else 1.0
@@ -224,11 +229,8 @@ def choose(trees: list[Tree], alike: Tensor, labels: Labels, settings: Merge) ->
     ]
     agreement = head_agreement(trees, labels, clusters)
     head = max(range(len(trees)), key=lambda h: (able[h], information[h] * agreement[h].mean(), -h))
-    tree = trees[head]
-    outputs = sorted({tree.groups(clusters)[output] for output in tree.alive}) or [0]
-    return Choice(
-        clusters, head, outputs, tree.joins, borders, information, [float(value) for value in agreement[head]]
-    )
+    tree, agreed = trees[head], [float(value) for value in agreement[head]]
+    return Choice(clusters, head, tree.representatives(clusters), tree.joins, borders, information, agreed)
 
 
 def grouped(joint: Tensor, groups: list[int]) -> Tensor:

@@ -10,7 +10,7 @@ from .. import __version__
 from ..data.datasets import Dataset
 from ..run import session
 from ..run.files import read_json, write_json
-from ..run.result import Assessment, assess
+from ..run.result import Assessment
 from ..run.rundir import Description, RunFolder
 from .plan import INDIFFERENT, Recipe, job_name, mismatch, parse_name
 from .tables import Row
@@ -22,8 +22,7 @@ def row_file(out: Path, name: str) -> Path:
 
 def assess_run(folder: Path, dataset: Dataset) -> Assessment:
     """A run's clusters on the images to evaluate on: the test split where there is one."""
-    trained = session.trained_network(RunFolder.open(folder))
-    return assess(trained.network, dataset.evaluation, trained.config, trained.order)
+    return session.trained_network(RunFolder.open(folder)).assess(dataset.evaluation)
 
 
 def evaluate(out: Path, name: str, words: list[str], overlay: dict[str, object], dataset: Dataset) -> Row:

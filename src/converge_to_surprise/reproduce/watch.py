@@ -53,8 +53,9 @@ class Display(Watcher):
             return
         self._bar.update(self._all, completed=self._done, text=self._standing())
         for one in running:
-            step, total = progress(one.last_line())
-            self._bar.update(self._lines[one.task.name], completed=step, total=total, text=one.last_line()[:40])
+            line = one.last_line()
+            step, total = progress(line)
+            self._bar.update(self._lines[one.task.name], completed=step, total=total, text=line[:40])
 
     def stopping(self, count: int) -> None:
         self._say(f"stopping {count} run{'s' * (count > 1)}, saving what is done; a second Ctrl-C does not wait for it")

@@ -20,6 +20,7 @@ from torch import Tensor
 from .. import __version__
 from ..config import Config
 from ..data.datasets import Dataset
+from ..data.store import ImageStore
 from ..learn.merge import one_head
 from ..learn.network import ResNet9
 from ..learn.record import Record
@@ -219,6 +220,10 @@ class Trained(NamedTuple):
     """Which output stands for each output, if another number of clusters was asked for."""
     problems: list[str]
     """Warnings about damaged checkpoints."""
+
+    def assess(self, store: ImageStore) -> Assessment:
+        """What it says about images."""
+        return assess(self.network, store, self.config, self.order, self.groups)
 
 
 def trained_network(run: RunFolder, clusters: int | None = None) -> Trained:
