@@ -216,9 +216,10 @@ def test_unknown_sources(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no data set or file '.*none.npz'"):
         load(str(tmp_path / "none.npz"))
     (tmp_path / "notes.txt").write_text("hello")
-    for existing in (tmp_path, tmp_path / "notes.txt"):
-        with pytest.raises(ValueError, match="is not a source of images"):
-            load(str(existing))
+    with pytest.raises(ValueError, match="is not a source of images"):
+        load(str(tmp_path / "notes.txt"))
+    with pytest.raises(ValueError, match=r"is not a source of images: it holds no pictures \(bmp, .*\), but 1 of .txt"):
+        load(str(tmp_path))
 
 
 def fake_openml(
