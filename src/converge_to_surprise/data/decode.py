@@ -131,7 +131,7 @@ def _check_kind(path: str | Path) -> None:
         reason = "a link in a circle" if os.path.islink(path) else f"cannot be opened ({_in_one_line(error)})"
         raise BadPicture(reason) from None
     if stat.S_ISDIR(status.st_mode):
-        readable = os.access(path, os.R_OK | os.X_OK)
+        readable = os.access(path, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
         raise BadPicture("a folder, not a picture" if readable else "a folder that may not be read (permission denied)")
     if not stat.S_ISREG(status.st_mode):
         raise BadPicture("not a regular file (a pipe, a socket or a device)")

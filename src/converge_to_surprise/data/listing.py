@@ -72,7 +72,7 @@ def with_folder_classes(listing: Listing) -> Listing:
 
 def _folder_sizes(listing: Listing) -> Counter[str]:
     """Pictures per folder directly below; loose ones count under the empty name."""
-    return Counter(name.split("/", 1)[0] if "/" in name else "" for name in listing.names)
+    return Counter(name.split("/", 1)[0] if "/" in name else "" for name in listing.names if _is_picture(name))
 
 
 def _walk(root: str) -> Iterator[str]:

@@ -39,7 +39,7 @@ def _read_csv(path: Path) -> tuple[list[str], list[str] | None]:
             header = file.readline()
             file.seek(0)
             separator = max(",;\t", key=header.count)
-            rows = csv.reader(file, delimiter=separator)
+            rows = csv.reader(file, delimiter=separator, skipinitialspace=True)
             columns = next(rows, [])
             where, label = _columns(columns, path)
             content = [row for row in rows if row]
@@ -47,7 +47,7 @@ def _read_csv(path: Path) -> tuple[list[str], list[str] | None]:
         raise ValueError(f"cannot read {path} as a table: {error}") from None
 
     def column(number: int) -> list[str]:
-        return [row[number].strip() if number < len(row) else "" for row in content]
+        return [row[number] if number < len(row) else "" for row in content]
 
     return column(where), None if label is None else column(label)
 
