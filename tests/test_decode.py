@@ -22,6 +22,7 @@ from PIL import Image
 
 from converge_to_surprise.data import decode as decoding
 from converge_to_surprise.data.decode import BadPicture, Probe, decode, probe
+from converge_to_surprise.data.modes import to_plain
 
 LOSSLESS = ["bmp", "png", "tiff", "webp"]
 
@@ -448,7 +449,7 @@ def test_large_pictures_are_decoded_one_at_a_time(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(decoding, "LARGE", 1000)
     inside = most = 0
     guard = threading.Lock()
-    convert = decoding.to_plain
+    convert = to_plain
 
     def counted(image: Image.Image) -> Image.Image:
         nonlocal inside, most

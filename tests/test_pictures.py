@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from pictures import encoded, photo, write
 
 from converge_to_surprise.data import pictures, reading
-from converge_to_surprise.data.decode import BadPicture
+from converge_to_surprise.data.decode import BadPicture, Probe
 from converge_to_surprise.data.listing import Listing, list_folder, list_paths
 from converge_to_surprise.data.pictures import AHEAD, BLOCK, CHUNK, Chunk, stream
 from converge_to_surprise.data.reading import Reading, working_shape, working_size
@@ -114,9 +116,9 @@ class TestWorkingShape:
     def test_no_more_than_500_are_opened(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         opened: list[str] = []
 
-        def counted(path: str) -> reading.Probe:
+        def counted(path: str) -> Probe:
             opened.append(path)
-            return reading.Probe(8, 8, False)
+            return Probe(8, 8, False)
 
         monkeypatch.setattr(reading, "probe", counted)
         paths = [f"{number}.png" for number in range(7_777)]
@@ -127,7 +129,7 @@ class TestWorkingShape:
         assert len(set(np.diff(numbers))) == 1
 
 
-def numbered(folder: Path, count: int, bad: set[int] = frozenset()) -> Listing:  # type: ignore[assignment]
+def numbered(folder: Path, count: int, bad: Set[int] = frozenset()) -> Listing:
     """Pictures whose pixels say which they are; of very different sizes, so that threads finish out of order."""
     folder.mkdir(exist_ok=True)
     for number in range(count):
@@ -137,31 +139,33 @@ def numbered(folder: Path, count: int, bad: set[int] = frozenset()) -> Listing: 
     return list_folder(folder)
 
 
+BAD = frozenset({0, 17, 255, 256, 599, *range(320, 340)})
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Listing:
+    return numbered(tmp_path_factory.mktemp("numbered"), 600, BAD)
+
+
 class TestStream:
     @pytest.mark.parametrize("threads", [1, 2, 16, 0])
     @pytest.mark.parametrize("start", [0, 1, 300, 599, 600])
     def test_order_is_kept(self, shared: Listing, threads: int, start: int) -> None:
         chunks = list(stream(shared, (1, 4, 4), threads, start))
         positions = np.concatenate([np.empty(0, int), *(chunk.positions for chunk in chunks)])
-        expected = [number for number in range(start, 600) if number not in self.BAD]
+        expected = [number for number in range(start, 600) if number not in BAD]
         assert positions.tolist() == expected
         for chunk in chunks:
             assert chunk.pixels.shape == (len(chunk.positions), 1, 4, 4)
             assert (chunk.pixels == (chunk.positions % 256)[:, None, None, None]).all()
         bad = [item.name for chunk in chunks for item in chunk.quarantined]
-        assert bad == [f"{number:05}.png" for number in sorted(self.BAD) if number >= start]
-
-    BAD = frozenset({0, 17, 255, 256, 599, *range(320, 340)})
-
-    @pytest.fixture(scope="class")
-    def shared(self, tmp_path_factory: pytest.TempPathFactory) -> Listing:
-        return numbered(tmp_path_factory.mktemp("numbered"), 600, set(self.BAD))
+        assert bad == [f"{number:05}.png" for number in sorted(BAD) if number >= start]
 
     def test_chunks_cover_the_listing(self, shared: Listing) -> None:
         chunks = list(stream(shared, (1, 4, 4), 2, 10))
         assert chunks[0].start == 10
         assert chunks[-1].stop == 600
-        assert all(before.stop == after.start for before, after in zip(chunks, chunks[1:], strict=False))
+        assert all(before.stop == after.start for before, after in itertools.pairwise(chunks))
         assert all(chunk.stop - chunk.start <= CHUNK for chunk in chunks)
 
     def test_a_chunk_of_nothing_but_bad_files(self, tmp_path: Path) -> None:

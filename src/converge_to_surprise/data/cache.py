@@ -177,6 +177,8 @@ def _put_in_place(folder: Path, final: Path, files: int) -> None:
     except OSError:
         if _open_whole(final, files) is None:
             shutil.rmtree(final, ignore_errors=True)
+            if final.is_file():
+                final.unlink()
             folder.rename(final)
 
 
@@ -198,13 +200,13 @@ def _building_folder(root: Path) -> Iterator[Path]:
     _sweep(root)
     folder = root / f"{BUILDING}{secrets.token_hex(8)}"
     lock = FileLock(f"{folder}.lock")
-    with lock:
-        try:
+    try:
+        with lock:
             folder.mkdir()
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-    Path(lock.lock_file).unlink(missing_ok=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def _sweep(root: Path) -> None:

@@ -74,15 +74,14 @@ def working_shape(listing: Listing, reading: Reading) -> Shape:
 def working_size(sizes: Sequence[tuple[int, int]], image_size: int | None) -> tuple[int, int]:
     """(H, W) for pictures of these (width, height): their own if it is one and small, otherwise their median aspect."""
     longer = median(max(size) for size in sizes)
-    side = image_size or min(SIDE, round(longer))
+    side = image_size or max(2, min(SIDE, round(longer)))
     if len(set(sizes)) == 1 and longer == side:
         width, height = sizes[0]
         return max(2, height), max(2, width)
     # The logarithm makes upright and lying pictures equal partners.
-    aspect = math.exp(median(math.log(width / height) for width, height in sizes))
-    aspect = min(2.0, max(0.5, aspect))
-    high, wide = (side / aspect, side) if aspect >= 1 else (side, side * aspect)
-    return max(2, round(high)), max(2, round(wide))
+    lying = median(math.log(width) - math.log(height) for width, height in sizes)
+    shorter = max(2, round(side * max(0.5, math.exp(-abs(lying)))))
+    return (shorter, side) if lying > 0 else (side, shorter)
 
 
 def nothing_readable(listing: Listing, quarantine: Sequence[Quarantined]) -> str:
