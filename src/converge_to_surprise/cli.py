@@ -18,7 +18,9 @@ from rich.console import Console
 
 from . import __version__, configfile, presets
 from .config import Config, SearchName, SettingError, Stage
+from .core.plain import one_line
 from .data import datasets
+from .data.room import memory_ran_out
 from .data.store import check_clusterable
 from .learn.trainer import Trainer, available_threads
 from .reproduce.command import Reproduce, reproduce
@@ -149,14 +151,15 @@ def resume(command: Resume, console: Console) -> None:
     description = run.description()
     saved = None if description.data_dir is None else Path(description.data_dir)
     dataset = datasets.load(description.source, command.data_dir or saved)
-    trainer, problems = session.reopen(run, dataset)
-    _warn(problems)
-    _carry_on(run, trainer, dataset, console)
+    with run.locked():  # from here on: what is read must still be so when it is written
+        trainer, problems = session.reopen(run, dataset)
+        _warn(problems)
+        _carry_on(run, trainer, dataset, console)
 
 
 def _warn(problems: Sequence[str]) -> None:
     for problem in problems:
-        text = f"warning: {problem}; using the checkpoint before it"
+        text = one_line(f"warning: {problem}")
         Console(stderr=True).print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -203,6 +206,8 @@ def show(command: Show, console: Console) -> None:
         rows.append(("last", " ".join(f"{key}={value}" for key, value in last.items())))
     if run.result.is_file():
         result = read_json(run.result)
+        if not isinstance(result, dict):
+            raise ValueError(f"{run.result} is damaged: it is not a table of figures")
         keys = (
             "n_clusters",
             "n_surprising",
@@ -219,7 +224,7 @@ def show(command: Show, console: Console) -> None:
         )
         rows.append(("result", " ".join(f"{key}={result[key]}" for key in keys if result.get(key) is not None)))
     for name, text in rows:
-        console.print(f"{name:<9} {text}", markup=False, soft_wrap=True)
+        console.print(one_line(f"{name:<9} {text}"), markup=False, soft_wrap=True)
 
 
 def _parse(kind: Any, arguments: Sequence[str], default: Any = tyro.MISSING) -> Any:
@@ -267,14 +272,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case Reproduce():
                 return reproduce(command, console)
     except (ValueError, _BadStage) as error:
-        errors.print(f"cts: {error}", markup=False, highlight=False, soft_wrap=True)
+        errors.print(one_line(f"cts: {error}"), markup=False, highlight=False, soft_wrap=True)
         return 2
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         hint = "; free some space: `cts resume` then continues the run" if error.errno == errno.ENOSPC else ""
-        errors.print(f"cts: {error}{hint}", markup=False, highlight=False, soft_wrap=True)
+        errors.print(one_line(f"cts: {error}{hint}"), markup=False, highlight=False, soft_wrap=True)
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if not memory_ran_out(error):
+            raise
+        text = "cts: there is not enough memory; if a run was begun, `cts resume` continues it where there is more"
+        errors.print(text, markup=False, highlight=False, soft_wrap=True)
         return 2
     except session.Interrupted as stop:
         errors.print(f"cts: stopped by {stop}; {stop.hint}", markup=False, soft_wrap=True)

@@ -56,13 +56,12 @@ def typed(value: object, hint: Any, path: str) -> Any:
         check(len(items) == len(args), path, value, f"a list of {len(args)}")
         return tuple(typed(item, kind, path) for item, kind in zip(items, args, strict=True))
     if hint is Stage:
-        check(isinstance(value, str), path, value, "a list of words like strong=evolution:1000:4@25")
-        return Stage.parse(typing.cast(str, value))
+        return Stage.parse(str(value))
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        check(abs(value) < 2**1000, path, value, "a number that fits a float")
+        check(abs(value) < 2**1000, path, value, "a number that fits a float", most=2**1000)
         return float(value)
     matches = isinstance(value, hint) and not (hint is int and isinstance(value, bool))
-    check(matches, path, value, f"of type {hint.__name__}")
+    check(matches, path, value, f"of type {hint.__name__}", most=2**63)
     return value
 
 

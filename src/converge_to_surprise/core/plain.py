@@ -32,7 +32,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 def one_line(text: object, longest: int = 1000) -> str:
-    """Text fit for one line of a terminal: what would move the cursor, colour the screen or break the line is spelt out.
+    """Text fit for one line of a terminal: what moves the cursor, colours the screen or breaks the line is spelt out.
 
     >>> one_line("runs\\x1b[2J\\nmine"), one_line("é" * 9, longest=5)
     ('runs\\\\x1b[2J\\\\nmine', 'ééééé…')

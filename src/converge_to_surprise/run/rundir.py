@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,8 @@ from typing import IO, Any
 from filelock import FileLock, Timeout
 
 from ..config import Config
-from ..configfile import overlay, to_dict
+from ..configfile import overlay, to_dict, typed
+from ..core.plain import parse_json
 from ..learn.record import Record
 from .files import read_json, write_atomically, write_json
 
@@ -64,6 +66,9 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.result = path / "result.json"
         self.labels = path / "labels.csv"
+        self.force = False
+        """Whether an earlier run in this folder may be given up."""
+        self._lock = FileLock(path / LOCK, timeout=0)  # of one folder object: whoever holds it may take it again
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -71,20 +76,29 @@ class RunFolder:
         run = cls(path)
         if not run.config.is_file():
             raise ValueError(f"{path} is not a run folder: it has no config.json")
+        if run.checkpoints.is_symlink():
+            raise ValueError(f"{run.checkpoints} leads out of the run folder; put the folder itself there")
         return run
 
     @classmethod
     def claim(cls, path: Path, force: bool) -> RunFolder:
         """A folder for a new run; nothing is touched yet. An earlier run is given up only with ``force``."""
         run = cls(path)
+        run.force = force
+        run.check_free()
+        return run
+
+    def check_free(self) -> None:
+        """Refuse a folder that holds anything but what may be given up."""
+        path = self.path
         if path.exists() and not path.is_dir():
             raise ValueError(f"--out is {path}, which is a file; give a folder")
-        if path.is_dir() and any(entry.name != LOCK for entry in path.iterdir()):
-            if not run.config.is_file():
+        ours = {path / LOCK, *self._leftovers()}
+        if path.is_dir() and any(entry not in ours for entry in path.iterdir()):
+            if not self.config.is_file():
                 raise ValueError(f"{path} is not empty and holds no run; give another folder")
-            if not force:
+            if not self.force:
                 raise ValueError(f"{path} already holds a run; continue it with `cts resume {path}` or give --force")
-        return run
 
     def make(self) -> None:
         """Create the folder itself."""
@@ -101,17 +115,18 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove what a kill in the middle of a write left behind. Only for who holds the lock."""
-        names = [file.name for file in (self.config, self.history, self.result, self.labels)]
-        leftovers = [path for name in names for path in self.path.glob(f".{name}.*")]
-        for leftover in [*leftovers, *self.checkpoints.glob(".step-*")]:
+        for leftover in [*self._leftovers(), *self.checkpoints.glob(".step-*")]:
             leftover.unlink(missing_ok=True)
+
+    def _leftovers(self) -> list[Path]:
+        names = [file.name for file in (self.config, self.history, self.result, self.labels)]
+        return [path for name in names for path in self.path.glob(f".{name}.*")]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder for this process; the lock goes with the process, however it ends."""
-        lock = FileLock(self.path / LOCK, timeout=0)
         try:
-            with lock:
+            with self._lock:
                 yield
         except Timeout:
             raise ValueError(f"another process is working on {self.path}; wait for it or stop it first") from None
@@ -131,21 +146,31 @@ class RunFolder:
         if (version := data.pop("version", None)) != VERSION:
             raise ValueError(f"{self.config} has version {version}; this program reads version {VERSION}")
         try:
-            shape = tuple(data.pop("shape"))
-            return Description(**data | {"config": overlay(Config(), data["config"]), "shape": shape})
-        except (TypeError, KeyError, ValueError) as error:
+            kinds = typing.get_type_hints(Description)
+            if unknown := data.keys() ^ kinds.keys():
+                raise ValueError(f"{', '.join(sorted(unknown))} is missing or unknown")
+            config = overlay(Config(), data.pop("config"))
+            found = Description(**{name: typed(data[name], kinds[name], name) for name in data}, config=config)
+            if min(found.images, *found.shape) < 1 or found.shape[0] not in (1, 3):
+                raise ValueError(f"there are no {found.images} images of {found.shape}")
+            return found
+        except ValueError as error:
             raise ValueError(f"{self.config} is damaged: {error}") from None
 
     def records(self) -> list[dict[str, Any]]:
-        """The history; a line that a crash cut short ends it."""
+        """The history: every line that is a whole record of a later step than those before it."""
         found: list[dict[str, Any]] = []
         if self.history.is_file():
-            for line in self.history.read_text(encoding="utf-8").splitlines():
-                try:
-                    found.append(json.loads(line))
-                except ValueError:
-                    break
+            with self.history.open("rb") as file:
+                for line in file:
+                    record = _record(line)
+                    if record is not None and (not found or record["step"] > found[-1]["step"]):
+                        found.append(record)
         return found
+
+    def missing_before(self, step: int) -> int:
+        """How many records of the steps before this one the history has lost: none, unless the file was damaged."""
+        return step - len([record for record in self.records() if record["step"] < step])
 
     def forget_after(self, step: int) -> None:
         """Cut the history to the steps before ``step``: those after a checkpoint will be done again."""
@@ -170,6 +195,20 @@ class HistoryFile:
 
     def to_disk(self) -> None:
         os.fsync(self._file.fileno())
+
+
+_KINDS = {name: (int, float) if kind is float else kind for name, kind in typing.get_type_hints(Record).items()}
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """The record in a line of the history; None if a crash or a damaged disk left less than that."""
+    try:
+        record = parse_json(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or not all(isinstance(record.get(name), kind) for name, kind in _KINDS.items()):
+        return None
+    return record if record["step"] >= 0 else None
 
 
 def _line(record: dict[str, Any]) -> bytes:

@@ -25,7 +25,7 @@ from ..learn.merge import one_head
 from ..learn.network import ResNet9
 from ..learn.record import Record
 from ..learn.trainer import Trainer, merged_of, network_of, searched_network_of
-from . import checkpoint
+from . import checkpoint, vetting
 from .files import read_json, write_atomically, write_json
 from .result import Assessment, assess
 from .rundir import Description, RunFolder
@@ -102,16 +102,25 @@ def _of_this_run(run: RunFolder) -> Iterator[None]:
     """A checkpoint that is whole can still be another run's: its network has other sizes, or parts are missing."""
     try:
         yield
-    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"the newest checkpoint in {run.checkpoints} does not fit the run's configuration") from error
+    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        reason = str(error).splitlines()[0] if isinstance(error, ValueError) else ""
+        raise ValueError(
+            f"the newest checkpoint in {run.checkpoints} does not fit the run's configuration{reason and ': ' + reason}"
+        ) from error
+
+
+def _fell_back(problems: list[str]) -> list[str]:
+    return [f"{problem}; using the checkpoint before it" for problem in problems]
 
 
 def begin(run: RunFolder, dataset: Dataset, source: str, data_dir: Path | None, preset: str, config: Config) -> Trainer:
     """Check that images and settings fit, then describe the run in its folder. Nothing is touched if they do not."""
     check_device(config.device)
+    vetting.check_network(config, dataset.train.images.shape[1])
     trainer = Trainer(dataset.train.images, config)
     run.make()
     with run.locked():
+        run.check_free()  # again: another process may have been faster
         run.clear()
         images = dataset.train.images
         channels, height, width = images.shape[1:]
@@ -136,12 +145,18 @@ def reopen(run: RunFolder, dataset: Dataset) -> tuple[Trainer, list[str]]:
     if fingerprint(dataset.train.images) != description.fingerprint:
         raise ValueError(f"{description.source} does not hold the images that {run.path} was begun with")
     check_device(description.config.device)
+    vetting.check_network(description.config, description.shape[0])
     trainer = Trainer(dataset.train.images, description.config)
     snapshot, problems = checkpoint.load_newest(run.checkpoints, description.identity)
+    warnings = _fell_back(problems)
     if snapshot is not None:
         with _of_this_run(run):
+            vetting.check_snapshot(snapshot, description.config, dataset.train.images.shape[1])
+            vetting.check_position(snapshot, trainer.total, len(dataset.train))
             trainer.restore(snapshot)
-    return trainer, problems
+    if missing := run.missing_before(trainer.step):
+        warnings.append(f"{run.history} is damaged: {missing} of its first {trainer.step} records are lost for good")
+    return trainer, warnings
 
 
 def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[Reader]) -> Assessment:
@@ -150,9 +165,13 @@ def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[R
     A stop by signal or error loses nothing but the step it falls into: the state after the last finished step is saved.
     """
     seconds = trainer.config.checkpoint_seconds
-    identity = run.description().identity
     with run.locked(), _interruptible() as interruption:
+        description = run.description()
+        if description.config != trainer.config or description.images != len(trainer.images):
+            raise ValueError(f"{run.path} holds another run by now; another process began it")
+        identity = description.identity
         run.sweep()
+        checkpoint.tidy(run.checkpoints, trainer.step)  # before the history: it must never be shorter than a checkpoint
         run.forget_after(trainer.step)
         with run.history_file() as history:
             latest, saved, due = trainer.snapshot(), trainer.step, time.monotonic() + seconds
@@ -231,9 +250,11 @@ def trained_network(run: RunFolder, clusters: int | None = None) -> Trained:
     description = run.description()
     check_device(description.config.device)
     snapshot, problems = checkpoint.load_newest(run.checkpoints, description.identity)
+    warnings = _fell_back(problems)
     if snapshot is None:
         raise ValueError(f"{run.path} has no checkpoint yet; continue it with `cts resume {run.path}`")
     with _of_this_run(run):
+        vetting.check_snapshot(snapshot, description.config, description.shape[0])
         network = single_head(network_of(snapshot, description.config, description.shape[0]))
         searched = searched_network_of(snapshot, description.config, description.shape[0])
         merged = merged_of(snapshot)
@@ -242,18 +263,20 @@ def trained_network(run: RunFolder, clusters: int | None = None) -> Trained:
             raise ValueError(f"{run.path} has no merge tree (yet): the number of clusters cannot be chosen")
         if not 1 <= clusters <= merged.finest:
             raise ValueError(f"--clusters is {clusters}; the merge tree of {run.path} has from 1 to {merged.finest}")
-        if clusters > merged.clusters:
-            groups = merged.finer(clusters, searched.clusters)
-            return Trained(searched, description.config, None, groups, problems)
-        coarser = merged.coarser(clusters) + list(range(merged.clusters, network.clusters))
-        return Trained(network, description.config, None, coarser, problems)
+        with _of_this_run(run):
+            if clusters > merged.clusters:
+                groups = merged.finer(clusters, searched.clusters)
+                return Trained(searched, description.config, None, groups, warnings)
+            coarser = merged.coarser(clusters) + list(range(merged.clusters, network.clusters))
+            return Trained(network, description.config, None, coarser, warnings)
     order = None
     if run.result.is_file():
         result = read_json(run.result)
         order = result.get("order") if isinstance(result, dict) else None
-        if not isinstance(order, list) or sorted(order) != list(range(network.clusters)):
+        whole = isinstance(order, list) and all(type(output) is int for output in order)
+        if order is None or not whole or sorted(order) != list(range(network.clusters)):
             raise ValueError(f"{run.result} is damaged: it does not say which output is which cluster")
-    return Trained(network, description.config, order, None, problems)
+    return Trained(network, description.config, order, None, warnings)
 
 
 def single_head(network: ResNet9) -> ResNet9:
