@@ -38,6 +38,8 @@ from converge_to_surprise.run.files import LARGEST_JSON, read_json
 from converge_to_surprise.run.rundir import RunFolder
 
 fuzz = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+slow_fuzz = settings(fuzz, max_examples=20)
+"""For properties whose every example is a whole command."""
 
 NUMBERS = [0, -1, 1, 2**31, 2**63, 10**30, -(10**30), 0.5, -0.0, 1e308, -1e308, True, False]
 words = st.sampled_from(["", "a", "\x1b[2J", "\ud800", "../../etc/passwd", "/dev/zero", "\0", "é" * 300, "1e999"])
@@ -239,7 +241,7 @@ def use_all(run: RunFolder) -> None:
         tolerated(act)
 
 
-@fuzz
+@slow_fuzz
 @given(data=st.data())
 def test_spoilt_descriptions(run: RunFolder, finished: RunFolder, data: st.DataObject) -> None:
     run.config.write_text(json.dumps(data.draw(spoilt(json.loads(finished.config.read_text())))))
@@ -248,7 +250,7 @@ def test_spoilt_descriptions(run: RunFolder, finished: RunFolder, data: st.DataO
         assert cli.main(words) in (0, 2)
 
 
-@fuzz
+@slow_fuzz
 @given(data=st.data())
 def test_spoilt_results(
     run: RunFolder, finished: RunFolder, capsys: pytest.CaptureFixture[str], data: st.DataObject
@@ -259,7 +261,7 @@ def test_spoilt_results(
     assert "\x1b[2J" not in capsys.readouterr().out  # a file may not clear the screen
 
 
-@fuzz
+@slow_fuzz
 @given(data=st.data())
 def test_spoilt_histories(run: RunFolder, finished: RunFolder, data: st.DataObject) -> None:
     lines = finished.history.read_bytes().splitlines(keepends=True)
@@ -299,7 +301,7 @@ def rewrite(run: RunFolder, tensors: dict[str, torch.Tensor], data: dict[str, An
     assert checkpoint.load(path, identity).data == data, step
 
 
-@fuzz
+@slow_fuzz
 @given(data=st.data())
 def test_forged_data_in_a_checkpoint(run: RunFolder, finished: RunFolder, data: st.DataObject) -> None:
     run.history.write_bytes(finished.history.read_bytes())
@@ -324,7 +326,7 @@ TENSORS: list[Callable[[torch.Tensor], torch.Tensor]] = [
 ]
 
 
-@fuzz
+@slow_fuzz
 @given(data=st.data())
 def test_forged_tensors_in_a_checkpoint(run: RunFolder, finished: RunFolder, data: st.DataObject) -> None:
     whole, _ = checkpoint.load_newest(finished.checkpoints, finished.description().identity)
