@@ -5,6 +5,7 @@ RUN/history.jsonl       one record per step
 RUN/checkpoints/        the last two checkpoints
 RUN/result.json         the clusters that were found (when finished)
 RUN/labels.csv          the cluster of every training image (when finished)
+RUN/clusters.json       names, merges and noise that a person gave the clusters (after `cts relabel`)
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.result = path / "result.json"
         self.labels = path / "labels.csv"
+        self.names = path / "clusters.json"
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -96,12 +98,12 @@ class RunFolder:
     def clear(self) -> None:
         """Remove an earlier run's files, and nothing else."""
         shutil.rmtree(self.checkpoints, ignore_errors=True)
-        for file in (self.result, self.labels, self.history, self.config):
+        for file in (self.result, self.labels, self.names, self.history, self.config):
             file.unlink(missing_ok=True)
 
     def sweep(self) -> None:
         """Remove what a kill in the middle of a write left behind. Only for who holds the lock."""
-        names = [file.name for file in (self.config, self.history, self.result, self.labels)]
+        names = [file.name for file in (self.config, self.history, self.result, self.labels, self.names)]
         leftovers = [path for name in names for path in self.path.glob(f".{name}.*")]
         for leftover in [*leftovers, *self.checkpoints.glob(".step-*")]:
             leftover.unlink(missing_ok=True)
