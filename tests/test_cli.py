@@ -87,7 +87,7 @@ def boxed(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
 
 def test_fit_writes_a_run(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} - {".lock"} == {
-        "config.json", "history.jsonl", "checkpoints", "result.json", "labels.csv",
+        "config.json", "history.jsonl", "checkpoints", "result.json", "labels.csv", "model.safetensors",
     }  # fmt: skip
     config = json.loads((finished / "config.json").read_text())
     assert config["config"]["evolution"]["sigma"] == 0.1
@@ -506,6 +506,7 @@ def test_damaged_checkpoints(run: Path, source: Path, capsys: pytest.CaptureFixt
     pattern, damage, message = DAMAGE[name]
     for path in (run / "checkpoints").glob(pattern):
         damage(path)
+    (run / "model.safetensors").unlink()  # as if the run was not finished
     before = contents(run)
     for command, *more in (["resume"], ["evaluate", source]):
         line = refused(capsys, str(command), run, *more)
@@ -521,6 +522,7 @@ def test_evaluate_warns_of_a_damaged_newest_checkpoint(
     for path in (newest, newest.with_suffix(".json")):
         shutil.copy(path, path.with_name(path.name.replace("12", "11")))
     truncate(newest)
+    (run / "model.safetensors").unlink()
     capsys.readouterr()
     assert call("evaluate", run, source, "--json") == 0
     shown = capsys.readouterr()

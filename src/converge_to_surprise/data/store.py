@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ class ImageStore:
 
     images: Tensor
     labels: npt.NDArray[np.int64] | None = None
+    names: Sequence[str] | None = None
+    """What the images are called, if they have names."""
 
     def __len__(self) -> int:
         return len(self.images)
