@@ -64,21 +64,25 @@ def view_features(network: ClusterNetwork, images: Tensor, settings: Views) -> T
     return torch.cat([((i + j) / 2).cpu() for i, j in over_views(network, images, settings, network.features)])
 
 
+def reading_of(network: ClusterNetwork, features_i: Tensor, features_j: Tensor, sharpness: float) -> Reading:
+    """What a network with one head makes of both views' features (n, D)."""
+    outputs_i, outputs_j = (F.normalize(network.outputs(features), dim=-1) for features in (features_i, features_j))
+    mean = (outputs_i + outputs_j) / 2
+    return Reading(
+        outputs_i.argmax(-1),
+        outputs_j.argmax(-1),
+        mean.argmax(-1),
+        torch.softmax(sharpness * mean, -1),
+        (features_i + features_j) / 2,
+    )
+
+
 def read(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: float) -> Iterator[Reading]:
     """Everything a network with one head says of uint8 images (N, C, H, W), chunk by chunk."""
     for features_i, features_j in over_views(network, images, settings, network.features):
         with torch.inference_mode():
-            outputs_i, outputs_j = (
-                F.normalize(network.outputs(features), dim=-1) for features in (features_i, features_j)
-            )
-            mean = (outputs_i + outputs_j) / 2
-            yield Reading(
-                outputs_i.argmax(-1).cpu(),
-                outputs_j.argmax(-1).cpu(),
-                mean.argmax(-1).cpu(),
-                torch.softmax(sharpness * mean, -1).cpu(),
-                ((features_i + features_j) / 2).cpu(),
-            )
+            reading = reading_of(network, features_i, features_j, sharpness)
+            yield Reading(*(value.cpu() for value in reading))
 
 
 def read_whole(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: float) -> Reading:

@@ -32,6 +32,9 @@ from .network import ClusterNetwork, channels_last
 
 Table = npt.NDArray[np.float64]
 
+PAIRS_PER_IMAGE = 20
+"""More pairs of one image say little that is new."""
+
 
 class Join(NamedTuple):
     """Two clusters become one."""
@@ -141,9 +144,11 @@ def try_borders(network: ClusterNetwork, images: Tensor, neighbours: Tensor, con
             total += surprise.joint_counts(labels[0], labels[1], network.clusters).cpu()
         return total
 
+    most = PAIRS_PER_IMAGE * len(images)
     network.eval()
     trial = Trial(
-        tally(wide, config.merge.wide_pairs, share=0.0), tally(config.augmentation, config.merge.alike_pairs, share=1.0)
+        tally(wide, min(most, config.merge.wide_pairs), share=0.0),
+        tally(config.augmentation, min(most, config.merge.alike_pairs), share=1.0),
     )
     network.train()
     return trial

@@ -113,6 +113,12 @@ class Model:
         sizes.index_add_(0, self.numbers, torch.tensor(self.labeller.sizes))
         return int((sizes > 0).sum()) or len(set(self.groups))
 
+    @property
+    def shown_names(self) -> list[str]:
+        """What each cluster number is called: its number, unless a person gave it a name."""
+        given = [] if self.names is None else self.names.names
+        return [*given, *map(str, range(len(given), self.clusters))]
+
     def cut(self, clusters: int) -> Model:
         """The same model with the merge tree cut at another number of clusters; no training is needed."""
         if self.merged is None or self.searched is None:
@@ -140,15 +146,13 @@ class Model:
         cluster, view_i, view_j = (
             self._taken_to[self.numbers[outputs]] for outputs in (reading.output, reading.view_i, reading.view_j)
         )
-        probabilities = torch.zeros(len(cluster), len(self.order))
-        probabilities.index_add_(1, self._taken_to[self.numbers], reading.probabilities)
-        rows = torch.arange(len(cluster))
-        others = probabilities.clone()
-        others[rows, cluster] = -1
-        second_confidence, second = others.max(1)
+        every = torch.arange(len(self.order))
+        probabilities = reading.probabilities @ (self._taken_to[self.numbers][:, None] == every).float()
+        own = every == cluster[:, None]
+        second_confidence, second = torch.where(own, -1.0, probabilities).max(1)
         return Prediction(
-            cluster=cluster if self.names is None else torch.where(self._noise[cluster], -1, cluster),
-            confidence=probabilities[rows, cluster],
+            cluster=torch.where(self._noise[cluster], -1, cluster),
+            confidence=probabilities.gather(1, cluster[:, None])[:, 0],
             second=second,
             second_confidence=second_confidence.clamp(min=0),
             agreed=(view_i == cluster) & (view_j == cluster),

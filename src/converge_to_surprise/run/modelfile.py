@@ -5,18 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..config import Config
 from ..configfile import overlay, to_dict
 from ..learn.backbone import Backbone, build_network
 from ..learn.merge import Choice
+from . import devices
 from .files import write_atomically
 from .model import Labeller, Model
 
@@ -46,26 +48,29 @@ def to_bytes(model: Model, arrays: Mapping[str, Tensor] | None = None, extra: Ma
     }
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
     text = json.dumps(data, allow_nan=False)
-    header = {"format": FORMAT, "version": str(VERSION), "data": text, "sha256": _digest(tensors, text)}
-    return safetensors.torch.save(tensors, header)
+    header = {"version": VERSION, "sha256": _digest(tensors, text), "data": text}
+    # One entry only: safetensors writes several in an order that changes from call to call.
+    return safetensors.torch.save(tensors, {FORMAT: json.dumps(header)})
 
 
 def from_bytes(
-    content: bytes, name: str, backbone: Backbone | None = None
+    content: bytes, name: str, backbone: nn.Module | None = None
 ) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:
     """A model and what was kept with it. ``name`` is what messages call it."""
     try:
         size = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + size]).get("__metadata__", {})
+        about = json.loads(content[8 : 8 + size]).get("__metadata__", {})
         tensors = safetensors.torch.load(content)
-        if header.get("format") != FORMAT:
+        if FORMAT not in about:
             raise ValueError("it is a safetensors file, but not a model of this program")
-        if header.get("version") != str(VERSION):
+        header = json.loads(about[FORMAT])
+        if header.get("version") != VERSION:
             raise ValueError(f"it has version {header.get('version')}; this program reads version {VERSION}")
         if _digest(tensors, header["data"]) != header.get("sha256"):
             raise ValueError("it is damaged: its checksum does not match")
         data = json.loads(header["data"])
         config = overlay(Config(), data["config"])
+        config = replace(config, device=devices.here(config.device))
         shape: tuple[int, int, int] = tuple(data["shape"])
         labellers = {
             role: _labeller(role, described, tensors, config, shape, backbone)
@@ -95,7 +100,7 @@ def save(
     write_atomically(path, to_bytes(model, arrays, extra))
 
 
-def load(path: Path, backbone: Backbone | None = None) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:
+def load(path: Path, backbone: nn.Module | None = None) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:
     """Read a model file."""
     try:
         content = path.read_bytes()
@@ -110,12 +115,12 @@ def _labeller(
     tensors: Mapping[str, Tensor],
     config: Config,
     shape: tuple[int, int, int],
-    backbone: Backbone | None,
+    backbone: nn.Module | None,
 ) -> Labeller:
-    network = build_network(shape[0], config.network, described["clusters"], 1, backbone)
-    network.load_state_dict(
-        {key.removeprefix(f"{role}."): v for key, v in tensors.items() if key.startswith(f"{role}.")}
-    )
+    state = {key.removeprefix(f"{role}."): v for key, v in tensors.items() if key.startswith(f"{role}.")}
+    own = None if backbone is None else Backbone(backbone, True, state["head.weight"].shape[1])
+    network = build_network(shape[0], config.network, described["clusters"], 1, own)
+    network.load_state_dict(state)
     return Labeller(network.to(torch.device(config.device)).eval(), described["sharpness"], tuple(described["sizes"]))
 
 

@@ -168,27 +168,24 @@ class Finished(NamedTuple):
 
     model: Model
     reading: Reading
-    parts: Tensor | None
-    """The un-merged output of every image, if there is a merge tree. (N,)"""
+    searched: Reading | None
+    """The same of the network before merging, if there is a merge tree."""
 
 
 def finish(trainer: Trainer) -> Finished:
     """Calibrate the networks that a trainer has made."""
     images, config = trainer.images, trainer.config
     final, reading = Labeller.fitted(trainer.network.single(), images, config)
-    searched, parts = None, None
-    if trainer.searched is not None:
-        searched, finer = Labeller.fitted(trainer.searched, images, config)
-        parts = finer.output
+    searched, finer = Labeller.fitted(trainer.searched, images, config) if trainer.searched else (None, None)
     channels, height, width = images.shape[1:]
-    return Finished(Model(config, (channels, height, width), final, searched, trainer.merged), reading, parts)
+    return Finished(Model(config, (channels, height, width), final, searched, trainer.merged), reading, finer)
 
 
 def _finish(run: RunFolder, trainer: Trainer, dataset: Dataset) -> Assessment:
-    model, reading, parts = finish(trainer)
+    model, reading, finer = finish(trainer)
     assessment = judge(model, reading, dataset.train.labels, both=True)
     modelfile.save(run.model, model)
-    write_labels(run.labels, model.name(reading), parts, dataset.train.names)
+    write_labels(run.labels, model.name(reading), finer and finer.output, dataset.train.names)
     write_json(
         run.result,
         {
