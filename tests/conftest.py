@@ -18,14 +18,15 @@ settings.load_profile("steady")
 
 
 @pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test may reach for the network or for data that happens to lie on this machine."""
+def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """No test may reach for the network, or for data or decoded pictures that happen to lie on this machine."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("this test must not reach for the network")
 
     monkeypatch.setattr(datasets, "fetch_openml", refuse)
     monkeypatch.delenv("CTS_DATA", raising=False)
+    monkeypatch.setenv("CTS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture(scope="session")

@@ -14,10 +14,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pictures import photo, write
 
 from converge_to_surprise.data import datasets
-from converge_to_surprise.data.datasets import canonical, load
+from converge_to_surprise.data.datasets import canonical, load, open_listing
+from converge_to_surprise.data.reading import Reading
 
 RNG = np.random.default_rng(0)
 TRAIN = RNG.integers(0, 256, (6, 5, 4), dtype=np.uint8)
@@ -216,9 +220,144 @@ def test_unknown_sources(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no data set or file '.*none.npz'"):
         load(str(tmp_path / "none.npz"))
     (tmp_path / "notes.txt").write_text("hello")
-    for existing in (tmp_path, tmp_path / "notes.txt"):
-        with pytest.raises(ValueError, match="is not a source of images"):
-            load(str(existing))
+    with pytest.raises(ValueError, match="is not a source of images"):
+        load(str(tmp_path / "notes.txt"))
+    with pytest.raises(ValueError, match=r"is not a source of images: it holds no pictures \(bmp, .*\), but 1 of .txt"):
+        load(str(tmp_path))
+
+
+@pytest.mark.parametrize("shape", [(0, 4, 4), (0,), ()])
+def test_own_npy_without_images(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    np.save(tmp_path / "own.npy", np.zeros(shape, np.uint8))
+    with pytest.raises(ValueError, match=r"own.npy"):
+        load(str(tmp_path / "own.npy"))
+
+
+def test_own_npy_stays_on_disk(tmp_path: Path) -> None:
+    np.save(tmp_path / "own.npy", TRAIN)
+    with (tmp_path / "own.npy").open("r+b") as file:
+        images = load(str(tmp_path / "own.npy")).train.images
+        file.seek(-1, 2)
+        file.write(b"\x07" if TRAIN[-1, -1, -1] != 7 else b"\x08")
+    assert int(images[-1, 0, -1, -1]) != TRAIN[-1, -1, -1]
+
+
+@pytest.mark.parametrize("images", ["train-images-idx3-ubyte", "t10k-images.idx3-ubyte.gz", "own-images.idx"])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_a_single_idx_file(tmp_path: Path, images: str, zipped: bool) -> None:
+    def write(name: str, content: bytes) -> None:
+        (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+
+    labels = images.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1") + ".gz" * zipped
+    write(images, idx_bytes(TRAIN))
+    loaded = load(str(tmp_path / images))
+    np.testing.assert_array_equal(loaded.train.images[:, 0].numpy(), TRAIN)
+    assert loaded.train.labels is None
+    write(labels, idx_bytes(LABELS))
+    loaded = load(str(tmp_path / images))
+    assert loaded.train.labels is not None
+    assert loaded.train.labels.tolist() == LABELS.tolist()
+
+
+def photos(folder: Path) -> Path:
+    """Two folders of pictures, and a file that is none."""
+    for number in range(6):
+        write(folder / ("cat" if number < 4 else "dog") / f"{number}.png", photo(8, 10, number))
+    (folder / "cat" / "2b.png").write_bytes(b"meow")
+    return folder
+
+
+def test_a_folder_of_pictures(tmp_path: Path) -> None:
+    loaded = load(str(photos(tmp_path)))
+    assert loaded.name == str(tmp_path)
+    assert tuple(loaded.train.images.shape) == (6, 3, 8, 10)
+    for number, image in enumerate(loaded.train.images):
+        np.testing.assert_array_equal(image.permute(1, 2, 0).numpy(), photo(8, 10, number))
+    assert loaded.train.names == ["cat/0.png", "cat/1.png", "cat/2.png", "cat/3.png", "dog/4.png", "dog/5.png"]
+    assert loaded.train.labels is None
+    assert loaded.test is None
+    assert [bad.name for bad in loaded.quarantine] == ["cat/2b.png"]
+    assert loaded.classes_offered == 2
+
+
+def test_folders_as_labels(tmp_path: Path) -> None:
+    loaded = load(str(photos(tmp_path)), reading=Reading(labels="from-folders"))
+    assert loaded.train.labels is not None
+    assert loaded.train.labels.tolist() == [0, 0, 0, 0, 1, 1]
+    assert loaded.train.class_names == ["cat", "dog"]
+    assert loaded.classes_offered == 0
+
+
+def test_folders_as_labels_of_something_else(tmp_path: Path) -> None:
+    write_npz(tmp_path / "own.npz")
+    for source in ("digits", str(tmp_path / "own.npz")):
+        with pytest.raises(ValueError, match=r"labels is 'from-folders', but .* is not a folder of pictures"):
+            load(source, reading=Reading(labels="from-folders"))
+
+
+@pytest.mark.parametrize("file", ["list.csv", "list.parquet"])
+def test_a_table_of_pictures(tmp_path: Path, file: str) -> None:
+    photos(tmp_path)
+    table = {"path": ["dog/4.png", "cat/2b.png", "cat/0.png", "none.png"], "label": ["d", "c", "c", "x"]}
+    if file == "list.csv":
+        lines = [",".join(row) for row in [("path", "label"), *zip(*table.values(), strict=True)]]
+        (tmp_path / file).write_text("\n".join(lines))
+    else:
+        pq.write_table(pa.table(table), tmp_path / file)
+    loaded = load(str(tmp_path / file))
+    assert loaded.train.names == ["dog/4.png", "cat/0.png"]
+    assert loaded.train.labels is not None
+    assert loaded.train.labels.tolist() == [1, 0]
+    assert loaded.train.class_names == ["c", "d"]
+    assert [bad.name for bad in loaded.quarantine] == ["cat/2b.png", "none.png"]
+    assert loaded.classes_offered == 0
+
+
+def test_wishes_reach_the_pictures(tmp_path: Path) -> None:
+    heard: list[tuple[int, int]] = []
+    loaded = load(
+        str(photos(tmp_path)),
+        reading=Reading(image_size=5, colour="grey", threads=1),
+        progress=lambda done, total: heard.append((done, total)),
+    )
+    assert tuple(loaded.train.images.shape) == (6, 1, 4, 5)
+    assert heard == [(7, 7)]
+    assert tuple(load(str(tmp_path), shape=(3, 4, 4)).train.images.shape) == (6, 3, 4, 4)
+
+
+def test_pictures_that_are_too_few(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("path,label\n")
+    with pytest.raises(ValueError, match=r"list.csv names no pictures: it has no rows"):
+        load(str(tmp_path / "list.csv"))
+    folder = tmp_path / "few"
+    folder.mkdir()
+    with pytest.raises(
+        ValueError, match=r"few is not a source of images: it holds no pictures .*, but no files at all"
+    ):
+        load(str(folder))
+    (folder / "bad.png").write_bytes(b"bad")
+    with pytest.raises(ValueError, match=r"none of the 1 pictures of .*few can be read: 'bad.png': not a picture"):
+        load(str(folder))
+    write(folder / "good.png", photo(8, 8))
+    with pytest.raises(ValueError, match=r"few has 1 readable pictures of 2, and .* put aside: 'bad.png': not a pic"):
+        load(str(folder))
+
+
+def test_a_folder_of_idx_files(tmp_path: Path) -> None:
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx_bytes(TRAIN))
+    with pytest.raises(ValueError, match=r"holds IDX files and no pictures; give one .*train-images-idx3-ubyte"):
+        load(str(tmp_path))
+
+
+def test_listings_are_for_pictures_only(tmp_path: Path) -> None:
+    write_npz(tmp_path / "own.npz")
+    assert open_listing("digits") is None
+    assert open_listing(str(tmp_path / "own.npz")) is None
+    listing = open_listing(str(photos(tmp_path / "photos")), Reading(labels="from-folders"))
+    assert listing is not None
+    assert listing.classes == ["cat"] * 5 + ["dog"] * 2
+    with pytest.raises(ValueError, match="no data set or file 'mnits'"):
+        open_listing("mnits")
 
 
 def fake_openml(

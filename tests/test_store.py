@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
-from converge_to_surprise.data.store import check_clusterable, to_store
+from converge_to_surprise.data.store import check_clusterable, map_array, to_store
 
 RNG = np.random.default_rng(0)
 BYTES = RNG.integers(0, 256, (5, 4, 6), dtype=np.uint8)
@@ -128,6 +132,17 @@ def test_labels_are_kept_or_numbered() -> None:
     assert to_store(BYTES, None, "x").labels is None
 
 
+def test_words_are_kept_as_the_names_of_classes() -> None:
+    def names(labels: Any) -> Any:
+        return to_store(BYTES, np.asarray(labels), "x").class_names
+
+    assert names(["dog", "cat", "dog", "eel", "cat"]) == ["cat", "dog", "eel"]
+    assert names([-1, 5, -1, 7, 5]) == ["-1", "5", "7"]
+    assert names([4, 0, 4, 9, 2]) is None
+    assert to_store(BYTES, None, "x").class_names is None
+    assert to_store(BYTES, None, "x").names is None
+
+
 @pytest.mark.parametrize("shape", [(4,), (6,), (5, 1), ()])
 def test_labels_that_do_not_fit(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="x has 5 images but labels of shape") as refused:
@@ -157,3 +172,41 @@ def test_enough_to_cluster() -> None:
     mostly_black = np.zeros((3, 4, 4), dtype=np.uint8)
     mostly_black[1, 2, 2] = 1
     check_clusterable(to_store(mostly_black, None, "x"), "x")
+
+
+def test_one_odd_image_far_behind_is_seen() -> None:
+    """More images than are looked at together: the last one decides."""
+    pixels = np.zeros((3000, 2, 2), dtype=np.uint8)
+    pixels[2999] = 9
+    assert "every image of holiday is constant" in refusal(pixels)
+    pixels[2999, 0, 0] = 1
+    check_clusterable(to_store(pixels, None, "x"), "x")
+
+
+@pytest.mark.parametrize("shape", [(5, 4, 6), (5, 1, 4, 6), (5, 3, 4, 6), (5, 4, 6, 1)])
+def test_bytes_on_disk_stay_there(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    pixels = RNG.integers(0, 256, shape, dtype=np.uint8)
+    np.save(tmp_path / "x.npy", pixels)
+    mapped = map_array(tmp_path / "x.npy")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store = to_store(mapped, None, "x")
+    assert store.images.data_ptr() == mapped.ctypes.data
+    store.images[:] = 0  # a private copy of the page
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), pixels)
+
+
+def test_a_file_larger_than_the_memory_is_mapped(tmp_path: Path) -> None:
+    path, count = tmp_path / "x.npy", 2**40 // 64
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": (count, 1, 8, 8)})
+        try:
+            file.truncate(file.tell() + count * 64)  # a hole: it takes no room
+        except OSError:
+            pytest.skip("this file system has no files of a terabyte")
+    script = (
+        "import sys; from pathlib import Path; from converge_to_surprise.data.store import map_array, to_store\n"
+        "print(to_store(map_array(Path(sys.argv[1])), None, 'x').images.shape)"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script, path], capture_output=True, text=True)
+    assert done.stdout == f"torch.Size([{count}, 1, 8, 8])\n", done.stderr

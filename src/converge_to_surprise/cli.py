@@ -24,6 +24,8 @@ from .learn.trainer import Trainer, available_threads
 from .reproduce.command import Reproduce, reproduce
 from .run import session
 from .run.files import read_json
+from .run.opening import open_newest
+from .run.result import assess
 from .run.rundir import RunFolder
 from .screen import ProgressDisplay, cluster_table, verdict
 
@@ -169,17 +171,19 @@ def _carry_on(run: RunFolder, trainer: Trainer, dataset: datasets.Dataset, conso
 
 
 def evaluate(command: Evaluate, console: Console) -> None:
-    trained = session.trained_network(RunFolder.open(command.run), command.clusters)
-    network = trained.network
-    _warn(trained.problems)
+    run = RunFolder.open(command.run)
+    model, problems = open_newest(run)
+    _warn(problems)
+    if command.clusters is not None:
+        model = model.cut(command.clusters)
     dataset = datasets.load(command.source, command.data_dir)
     store = dataset.train if command.split == "train" else dataset.evaluation
-    if store.images.shape[1] != network.channels:
+    if store.images.shape[1] != model.shape[0]:
         raise ValueError(
             f"the images of {command.source} have {store.images.shape[1]} channels; "
-            f"the run was made with {network.channels}"
+            f"the run was made with {model.shape[0]}"
         )
-    assessment = trained.assess(store)
+    assessment = assess(model, store)
     if command.json:
         print(json.dumps(assessment.scores()))
         return

@@ -1,4 +1,4 @@
-"""Where images come from: data sets by name, and array files.
+"""Where images come from: data sets by name, array files, and the user's own pictures.
 
 A named set is looked for in the local folder first (``--data-dir`` or ``CTS_DATA``: ``NAME.npz`` or IDX files) and
 otherwise downloaded from OpenML into scikit-learn's cache. ``digits`` is part of scikit-learn and needs no network.
@@ -10,7 +10,8 @@ import http.client
 import os
 import zipfile
 import zlib
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,10 +19,16 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import fetch_openml, load_digits
 
-from .idx import find_idx, read_idx
-from .store import Array, ImageStore, to_store
+from .cache import Progress, cached
+from .decode import Shape
+from .idx import find_idx, labels_beside, looks_like_idx, read_idx
+from .listing import EXTENSIONS, Listing, list_folder, looks_like_classes, with_folder_classes
+from .reading import Quarantined, Reading, first_reasons
+from .store import Array, ImageStore, map_array, to_store
+from .tables import SUFFIXES, list_table
 
 Split = Literal["train", "test"]
+ARRAYS = (".npz", ".npy")
 
 
 @dataclass(frozen=True)
@@ -49,6 +56,10 @@ class Dataset:
     name: str
     train: ImageStore
     test: ImageStore | None = None
+    quarantine: list[Quarantined] = field(default_factory=list)
+    """Files that were put aside, and why."""
+    classes_offered: int = 0
+    """How many folders look like classes; 0 if none do, or if they are the labels already."""
 
     @property
     def evaluation(self) -> ImageStore:
@@ -62,20 +73,92 @@ def canonical(source: str) -> str | None:
     return name if name in NAMED else None
 
 
-def load(source: str, data_dir: Path | None = None) -> Dataset:
-    """Images from a named data set or from an ``.npz`` or ``.npy`` file."""
+def load(
+    source: str,
+    data_dir: Path | None = None,
+    reading: Reading | None = None,
+    progress: Progress | None = None,
+    shape: Shape | None = None,
+) -> Dataset:
+    """Images from a named data set, an array or IDX file, a folder of pictures, or a table of their paths.
+
+    Pictures are brought to ``shape`` (C, H, W) if it is given, and otherwise to what ``reading`` and they ask for.
+    ``progress`` hears how many of how many pictures are decoded.
+    """
+    reading = reading or Reading()
+    listing = open_listing(source, reading)
+    if listing is not None:
+        return _pictures(listing, reading, progress, shape)
     name = canonical(source)
     if name == "digits":
         return _digits()
     if name is not None:
         return _local(name, data_dir) or _download(name)
     path = Path(source)
-    if path.is_file() and path.suffix in (".npz", ".npy"):
-        return _array_file(path, str(path))
-    known = f"a name ({', '.join(NAMED)}) or an .npz or .npy file"
+    return _array_file(path, source) if path.suffix.lower() in ARRAYS else _idx_file(path, source)
+
+
+def open_listing(source: str, reading: Reading | None = None) -> Listing | None:
+    """The files of a folder or table of pictures, or None for images of another kind.
+
+    Raises ValueError for what is no source of images at all.
+    """
+    path = Path(source)
+    pictures = canonical(source) is None and (path.is_dir() or (path.suffix.lower() in SUFFIXES and path.is_file()))
+    from_folders = reading is not None and reading.labels == "from-folders"
+    if not pictures:
+        _check_known(source, path)
+    if from_folders and not (pictures and path.is_dir()):
+        raise ValueError(f"labels is 'from-folders', but {source} is not a folder of pictures")
+    if not pictures:
+        return None
+    listing = list_folder(path) if path.is_dir() else list_table(path)
+    if not len(listing):
+        raise ValueError(_no_pictures(path))
+    return with_folder_classes(listing) if from_folders else listing
+
+
+def _check_known(source: str, path: Path) -> None:
+    """Refuse what is neither the name of a data set nor a file of images."""
+    if canonical(source) is not None or (path.is_file() and (path.suffix.lower() in ARRAYS or looks_like_idx(path))):
+        return
+    known = (
+        f"a name ({', '.join(NAMED)}), a folder of pictures, an .npz, .npy or IDX file, "
+        "or a .csv or .parquet file with a column of paths"
+    )
     if path.exists():
         raise ValueError(f"{source} is not a source of images; give {known}")
     raise ValueError(f"there is no data set or file {source!r}; give {known}")
+
+
+def _no_pictures(path: Path) -> str:
+    """What a folder or table without pictures holds instead."""
+    if path.is_file():
+        return f"{path} names no pictures: it has no rows"
+    if idx := [entry.name for entry in sorted(path.iterdir()) if looks_like_idx(entry)]:
+        return f"{path} holds IDX files and no pictures; give one of the files, such as {path / idx[0]}"
+    kinds = Counter(entry.suffix.lower() or "no ending" for entry in path.rglob("*") if entry.is_file())
+    found = ", ".join(f"{count} of {kind}" for kind, count in kinds.most_common(4)) or "no files at all"
+    endings = ", ".join(sorted(ending[1:] for ending in EXTENSIONS))
+    return f"{path} is not a source of images: it holds no pictures ({endings}), but {found}"
+
+
+def _pictures(listing: Listing, reading: Reading, progress: Progress | None, shape: Shape | None) -> Dataset:
+    decoded = cached(listing, reading, shape, progress)
+    if len(decoded.positions) < 2:
+        aside = f"; put aside: {first_reasons(decoded.quarantine)}" if decoded.quarantine else ""
+        raise ValueError(
+            f"{listing.source} has {len(decoded.positions)} readable pictures of {len(listing)}, "
+            f"and clustering needs at least 2, useful clusters many more{aside}"
+        )
+    given = listing.classes
+    classes = None if given is None else np.array([given[position] for position in decoded.positions])
+    store = replace(
+        to_store(decoded.pixels, classes, listing.source),
+        names=[listing.names[position] for position in decoded.positions],
+    )
+    offered = looks_like_classes(listing) if classes is None and Path(listing.source).is_dir() else 0
+    return Dataset(listing.source, store, quarantine=decoded.quarantine, classes_offered=offered)
 
 
 def _digits() -> Dataset:
@@ -108,19 +191,27 @@ def _torchvision_places(folder: Path, plain: str) -> list[Path]:
 
 
 def _idx_folder(folder: Path, name: str) -> Dataset:
-    stores: list[ImageStore] = []
-    for split in ("train", "test"):
+    def part(split: Split) -> ImageStore | None:
         images, labels = find_idx(folder, split, "images"), find_idx(folder, split, "labels")
-        if images is not None:
-            stores.append(to_store(read_idx(images), None if labels is None else read_idx(labels), str(images)))
-    return Dataset(name, *stores)
+        if images is None:
+            return None
+        return to_store(read_idx(images), None if labels is None else read_idx(labels), str(images))
+
+    train = part("train")
+    assert train is not None
+    return Dataset(name, train, part("test"))
+
+
+def _idx_file(path: Path, name: str) -> Dataset:
+    """Images, with the labels that lie beside them under the matching name."""
+    labels = labels_beside(path)
+    return Dataset(name, to_store(read_idx(path), None if labels is None else read_idx(labels), str(path)))
 
 
 def _array_file(path: Path, name: str) -> Dataset:
     """``x_train``/``y_train``/``x_test``/``y_test``, or ``images``/``x`` with ``labels``/``y``, or a lone array."""
     try:
-        # Pickled objects could run code of whoever wrote the file.
-        content = np.load(path, allow_pickle=False)
+        content = map_array(path)
         arrays: dict[str, Array] = {"images": content} if isinstance(content, np.ndarray) else dict(content)
     except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"cannot read {path} as an array file: {error}") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -45,3 +46,17 @@ def find_idx(folder: Path, split: str, content: str) -> Path | None:
             if path.is_file():
                 return path
     return None
+
+
+def looks_like_idx(path: Path) -> bool:
+    """By its name: train-images-idx3-ubyte, pictures.idx, perhaps with .gz."""
+    name = path.name.lower().removesuffix(".gz")
+    return name.endswith(("-ubyte", ".idx")) or re.search(r"[-.]idx[0-9]", name) is not None
+
+
+def labels_beside(images: Path) -> Path | None:
+    """The file of labels that belongs to a file of images: train-labels-idx1-ubyte to train-images-idx3-ubyte."""
+    name = images.name.replace("images", "labels").replace("idx3", "idx1")
+    plain = name.removesuffix(".gz")
+    there = [images.with_name(each) for each in (name, plain, f"{plain}.gz") if images.with_name(each).is_file()]
+    return there[0] if there and there[0].name != images.name else None

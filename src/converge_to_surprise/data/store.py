@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,9 @@ from torch import Tensor
 
 Array = npt.NDArray[Any]
 
+CHECKED = 1024
+"""Images looked at together: there may be more than fit into memory, and the first few settle most questions."""
+
 
 @dataclass(frozen=True)
 class ImageStore:
@@ -19,6 +26,10 @@ class ImageStore:
 
     images: Tensor
     labels: npt.NDArray[np.int64] | None = None
+    names: Sequence[str] | None = None
+    """(N,) What the user calls each image: a file's path within its source."""
+    class_names: Sequence[str] | None = None
+    """What the labels stand for: label k is ``class_names[k]``."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -26,13 +37,39 @@ class ImageStore:
 
 def to_store(pixels: Array, labels: Array | None, name: str) -> ImageStore:
     """Check an array of images and bring it to uint8 (N, C, H, W). ``name`` is what messages call it."""
-    images = _to_bytes(_to_nchw(np.asarray(pixels), name), name)
+    images = _to_bytes(to_nchw(np.asarray(pixels), name), name)
     if len(images) == 0:
         raise ValueError(f"{name} holds no images")
     if images.size == 0:
         raise ValueError(f"{name} holds images of {images.shape[2]}x{images.shape[3]} pixels")
-    checked = None if labels is None else _check_labels(np.asarray(labels), len(images), name)
-    return ImageStore(torch.from_numpy(np.ascontiguousarray(images)), checked)
+    checked, words = (None, None) if labels is None else _check_labels(np.asarray(labels), len(images), name)
+    return ImageStore(_to_tensor(np.ascontiguousarray(images)), checked, class_names=words)
+
+
+def map_array(path: Path) -> Any:
+    """What ``np.load`` makes of a file; a lone array stays on disk until it is read.
+
+    It is mapped for private writing, which never reaches the file, because torch warns of arrays that it may not write.
+    Systems refuse that for files larger than their memory; those are mapped for reading.
+    """
+    try:
+        # Pickled objects could run code of whoever wrote the file.
+        return np.load(path, mmap_mode="c", allow_pickle=False)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _parts(flat: Tensor) -> Iterator[Tensor]:
+    return (flat[start : start + CHECKED] for start in range(0, len(flat), CHECKED))
+
+
+def _to_tensor(images: npt.NDArray[np.uint8]) -> Tensor:
+    """Without a copy. Images are never written to, so that torch need not warn where that is impossible."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(images)
 
 
 def check_clusterable(store: ImageStore, name: str) -> None:
@@ -43,15 +80,16 @@ def check_clusterable(store: ImageStore, name: str) -> None:
     if height * width < 2:
         raise ValueError(f"{name} holds images of {height}x{width} pixels; two views need at least 2 pixels")
     flat = store.images.flatten(1)
-    if bool((flat == flat[:1]).all()):
+    if all(bool((part == flat[:1]).all()) for part in _parts(flat)):
         constant = bool((flat[0] == flat[0, 0]).all())
         what = f"constant (every pixel is {int(flat[0, 0])})" if constant else "the same"
         raise ValueError(f"all {len(store)} images of {name} are {what}: there is nothing to tell apart")
-    if bool((flat == flat[:, :1]).all()):
+    if all(bool((part == part[:, :1]).all()) for part in _parts(flat)):
         raise ValueError(f"every image of {name} is constant (a single grey value): there is nothing to see in them")
 
 
-def _to_nchw(pixels: Array, name: str) -> Array:
+def to_nchw(pixels: Array, name: str) -> Array:
+    """(N, H, W), (N, H, W, C) or (N, C, H, W) as (N, C, H, W). ``name`` is what messages call it."""
     if pixels.ndim == 3:
         return pixels[:, None]
     if pixels.ndim == 4 and pixels.shape[3] in (1, 3):
@@ -83,13 +121,14 @@ def _to_bytes(pixels: Array, name: str) -> npt.NDArray[np.uint8]:
     return np.round(pixels * scale).astype(np.uint8)
 
 
-def _check_labels(labels: Array, images: int, name: str) -> npt.NDArray[np.int64]:
+def _check_labels(labels: Array, images: int, name: str) -> tuple[npt.NDArray[np.int64], list[str] | None]:
+    """Labels as numbers, and the names of the classes if it was not numbers from 0 on that were given."""
     if labels.shape != (images,):
         raise ValueError(f"{name} has {images} images but labels of shape {labels.shape}")
     if np.issubdtype(labels.dtype, np.integer):
         numbers = labels.astype(np.int64)
         if numbers.min() >= 0 and numbers.max() < 100_000:
-            return numbers
+            return numbers, None
     # Any other labels (words, negative or huge numbers) are numbered in sorted order.
-    _, codes = np.unique(labels, return_inverse=True)
-    return codes.astype(np.int64)
+    values, codes = np.unique(labels, return_inverse=True)
+    return codes.astype(np.int64), [str(value) for value in values]

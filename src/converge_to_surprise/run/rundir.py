@@ -5,7 +5,9 @@ RUN/history.jsonl       one record per step
 RUN/checkpoints/        the last two checkpoints
 RUN/result.json         the clusters that were found (when finished)
 RUN/labels.csv          the cluster of every training image (when finished)
-RUN/clusters.json       names, merges and noise that a person gave the clusters (after `cts relabel`)
+RUN/model.safetensors   everything needed to sort other images (when finished)
+RUN/clusters.json       names, merges and noise as a person marked them (after `cts relabel`)
+RUN/quarantine.csv      files that could not be read, with the reason (picture folders)
 """
 
 from __future__ import annotations
@@ -65,7 +67,15 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.result = path / "result.json"
         self.labels = path / "labels.csv"
+        self.model = path / "model.safetensors"
         self.names = path / "clusters.json"
+        self.quarantine = path / "quarantine.csv"
+
+    @property
+    def _files(self) -> tuple[Path, ...]:
+        """What a run writes, in the order in which an earlier run is given up."""
+        result = (self.result, self.labels, self.model, self.names, self.quarantine)
+        return (*result, self.history, self.config)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -98,13 +108,12 @@ class RunFolder:
     def clear(self) -> None:
         """Remove an earlier run's files, and nothing else."""
         shutil.rmtree(self.checkpoints, ignore_errors=True)
-        for file in (self.result, self.labels, self.names, self.history, self.config):
+        for file in self._files:
             file.unlink(missing_ok=True)
 
     def sweep(self) -> None:
         """Remove what a kill in the middle of a write left behind. Only for who holds the lock."""
-        names = [file.name for file in (self.config, self.history, self.result, self.labels, self.names)]
-        leftovers = [path for name in names for path in self.path.glob(f".{name}.*")]
+        leftovers = [path for file in self._files for path in self.path.glob(f".{file.name}.*")]
         for leftover in [*leftovers, *self.checkpoints.glob(".step-*")]:
             leftover.unlink(missing_ok=True)
 

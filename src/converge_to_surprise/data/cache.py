@@ -1,0 +1,226 @@
+"""Decoded pictures on disk, so that they are decoded once: a memory-mapped array under a key of all that it depends on.
+
+A set lies in one folder, built under another name and renamed when it is whole. A builder holds a lock beside the
+folder that it builds; a folder whose lock nobody holds is the rest of a killed builder and is swept away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import PIL
+from filelock import FileLock, Timeout
+
+from .decode import DECODER, Shape
+from .listing import Listing
+from .pictures import stream
+from .reading import Quarantined, Reading, working_shape
+from .store import map_array
+
+Progress = Callable[[int, int], None]
+"""Called with the number of files done and of all files."""
+
+BUILDING = "building-"
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """All pictures of a listing that could be decoded."""
+
+    pixels: npt.NDArray[np.uint8]
+    """(n, C, H, W), memory-mapped"""
+    positions: npt.NDArray[np.int64]
+    """(n,) Where in the listing they stand."""
+    quarantine: list[Quarantined]
+
+
+def cached(listing: Listing, reading: Reading, shape: Shape | None = None, progress: Progress | None = None) -> Decoded:
+    """Decode all pictures, or take them from the cache if no file and no setting has changed.
+
+    ``shape`` is the exact (C, H, W) to bring them to, in place of what the pictures and ``reading`` ask for.
+    """
+    root = cache_folder()
+    wish = f"{shape or (reading.image_size, reading.colour)}"
+    key = _key(listing, wish)
+    found = _open_whole(root / key, len(listing))
+    if found is None:
+        shape = shape or working_shape(listing, reading)
+        _build(root, key, wish, listing, shape, reading.threads, progress)
+        found = _open_whole(root / key, len(listing))
+        if found is None:
+            raise ValueError(f"the pictures just decoded cannot be read back from {root / key}")
+    return found
+
+
+def cache_folder() -> Path:
+    """CTS_CACHE, or else a folder of ours where the user's caches are."""
+    own = os.environ.get("CTS_CACHE")
+    general = os.environ.get("XDG_CACHE_HOME")
+    try:
+        root = Path(own) if own else (Path(general) if general else Path.home() / ".cache") / "converge-to-surprise"
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            pass
+    except (OSError, RuntimeError) as error:
+        raise ValueError(
+            f"decoded pictures cannot be kept in the cache folder ({error}); set CTS_CACHE to a folder of yours"
+        ) from None
+    return root
+
+
+def _key(listing: Listing, wish: str) -> str:
+    """A name for all that the pixels depend on. What a file may be read by counts: it decides what is put aside."""
+    digest = hashlib.sha256(json.dumps([DECODER, PIL.__version__, wish, len(listing)]).encode())
+    for path, name in zip(listing.paths, listing.names, strict=True):
+        try:
+            status = os.stat(path)
+            state = f"{status.st_size} {status.st_mtime_ns} {status.st_mode} {status.st_uid} {status.st_gid}"
+        except (OSError, ValueError) as error:
+            state = str(getattr(error, "errno", "?"))
+        digest.update(json.dumps([path, name, state]).encode())
+    return digest.hexdigest()[:40]
+
+
+def _open_whole(folder: Path, files: int) -> Decoded | None:
+    """The set in a folder, or None if there is none or it is damaged."""
+    try:
+        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+        shape = tuple(about["shape"])
+        quarantine = [Quarantined(str(name), str(reason)) for name, reason in about["quarantine"]]
+        positions = np.load(folder / "positions.npy", allow_pickle=False)
+        pixels = map_array(folder / "pixels.npy") if len(positions) else np.empty(shape, np.uint8)
+        sound = (
+            pixels.shape == shape
+            and pixels.dtype == np.uint8
+            and positions.shape == shape[:1]
+            and positions.dtype == np.int64
+            and len(positions) + len(quarantine) == about["files"] == files
+            and (folder / "pixels.npy").stat().st_size == about["bytes"]
+        )
+    except (OSError, ValueError, TypeError, KeyError, EOFError):
+        return None
+    return Decoded(pixels, positions, quarantine) if sound else None
+
+
+def _build(
+    root: Path, key: str, wish: str, listing: Listing, shape: Shape, threads: int, progress: Progress | None
+) -> None:
+    """Decode into a folder of another name, then give it its own."""
+    needed = len(listing) * int(np.prod(shape))
+    with _building_folder(root) as folder:
+        if shutil.disk_usage(root).free < needed:
+            raise ValueError(_no_room(root, needed))
+        try:
+            about = {"wish": wish} | _decode_into(folder, listing, shape, threads, progress)
+            (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
+            _put_in_place(folder, root / key, len(listing))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise ValueError(_no_room(root, needed)) from None
+            raise ValueError(f"decoded pictures cannot be kept in {root}: {error}") from None
+        _drop_superseded(root, key, about)
+
+
+def _decode_into(
+    folder: Path, listing: Listing, shape: Shape, threads: int, progress: Progress | None
+) -> dict[str, Any]:
+    """Write pixels.npy and positions.npy chunk by chunk; what else there is to know is returned."""
+    positions: list[npt.NDArray[np.int64]] = []
+    quarantine: list[Quarantined] = []
+    with (folder / "pixels.npy").open("wb") as file, contextlib.closing(stream(listing, shape, threads)) as chunks:
+        _write_header(file, (len(listing), *shape))
+        for chunk in chunks:
+            # Plain writing: a full disk is an error here, but would end the process if the file were mapped.
+            file.write(chunk.pixels.tobytes())
+            positions.append(chunk.positions)
+            quarantine += chunk.quarantined
+            if progress is not None:
+                progress(chunk.stop, len(listing))
+        kept = np.concatenate(positions)
+        size = file.tell()
+        file.seek(0)
+        _write_header(file, (len(kept), *shape))
+        file.flush()
+        os.fsync(file.fileno())
+    np.save(folder / "positions.npy", kept)
+    return {
+        "source": os.path.abspath(listing.source),
+        "files": len(listing),
+        "shape": [len(kept), *shape],
+        "bytes": size,
+        "quarantine": quarantine,
+    }
+
+
+def _write_header(file: IO[bytes], shape: tuple[int, ...]) -> None:
+    """numpy leaves room in it for any number of pictures, so that it can be written again when they are counted."""
+    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+
+
+def _put_in_place(folder: Path, final: Path, files: int) -> None:
+    """Another builder may have been faster, or there may lie a damaged set that was to be built anew."""
+    try:
+        folder.rename(final)
+    except OSError:
+        if _open_whole(final, files) is None:
+            shutil.rmtree(final, ignore_errors=True)
+            if final.is_file():
+                final.unlink()
+            folder.rename(final)
+
+
+def _drop_superseded(root: Path, key: str, about: dict[str, Any]) -> None:
+    """The sets of the same source and wish from before its files changed would pile up."""
+    if not os.path.exists(about["source"]):
+        return
+    for other in root.glob("*/about.json"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            known = json.loads(other.read_text(encoding="utf-8"))
+            same = all(known[part] == about[part] for part in ("source", "wish"))
+            if same and other.parent.name != key and not other.parent.name.startswith(BUILDING):
+                shutil.rmtree(other.parent)
+
+
+@contextlib.contextmanager
+def _building_folder(root: Path) -> Iterator[Path]:
+    """An empty folder that is gone afterwards, unless it was renamed. Its lock is held before it is there."""
+    _sweep(root)
+    folder = root / f"{BUILDING}{secrets.token_hex(8)}"
+    lock = FileLock(f"{folder}.lock")
+    try:
+        with lock:
+            folder.mkdir()
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        Path(lock.lock_file).unlink(missing_ok=True)
+
+
+def _sweep(root: Path) -> None:
+    """Remove what killed builders left."""
+    for folder in root.glob(f"{BUILDING}*"):
+        if folder.is_dir():
+            lock = FileLock(f"{folder}.lock", timeout=0)
+            with contextlib.suppress(Timeout, OSError), lock:
+                shutil.rmtree(folder, ignore_errors=True)
+                Path(lock.lock_file).unlink(missing_ok=True)
+
+
+def _no_room(root: Path, needed: int) -> str:
+    return (
+        f"the decoded pictures need {needed / 1e6:,.1f} MB in {root}, which has "
+        f"{shutil.disk_usage(root).free / 1e6:,.1f} MB left; make room or set CTS_CACHE to another folder"
+    )

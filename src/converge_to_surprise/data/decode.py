@@ -1,0 +1,199 @@
+"""One picture file in, one uint8 array out; or a short reason why not.
+
+Files come from anywhere, so nothing about them is believed: the kind of file, its length and its number of pixels are
+checked before anything is decoded, only six formats are tried, and whatever the decoders stumble over becomes a
+:class:`BadPicture`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from .modes import UnknownMode, to_plain
+
+Shape = tuple[int, int, int]
+"""(C, H, W): 1 (grey) or 3 (red, green, blue) channels, height, width."""
+
+DECODER = 1
+"""Raised when the same file would decode to other pixels, so that no cache of the old ones is used."""
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
+PIXEL_BUDGET = 89_478_485
+"""Pillow's own limit: what it would only warn about is refused here."""
+FILE_BUDGET = 2**30
+"""Bytes. Some decoders read the whole file first."""
+LARGE = 2**24
+"""Pictures of more pixels than this are decoded one at a time: many at once could exhaust the memory."""
+PROBE_SIDE = 48
+
+_large = threading.Lock()
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+class BadPicture(Exception):  # noqa: N818 - a verdict on a file, not a fault of the program
+    """A file that cannot be used as a picture; the text is the reason, short and for the user."""
+
+
+class Probe(NamedTuple):
+    """What the working size and colour are chosen from: the upright size in pixels, and is there really colour?"""
+
+    width: int
+    height: int
+    coloured: bool
+
+
+def decode(path: str | Path, shape: Shape) -> npt.NDArray[np.uint8]:
+    """The picture as uint8 (C, H, W): upright, its aspect kept, over white where it is transparent.
+
+    It is fitted into H×W and centred; what it does not cover has the mean colour of its own border. A picture of
+    exactly H×W keeps its pixels. Raises BadPicture, and nothing else.
+    """
+    channels, height, width = shape
+    with _plain_picture(path, max(height, width)) as (picture, _):
+        plain = picture.convert("L" if channels == 1 else "RGB")
+        return np.ascontiguousarray(_fit(plain, height, width).transpose(2, 0, 1))
+
+
+def probe(path: str | Path) -> Probe:
+    """Size and colour of a picture. Raises BadPicture, and nothing else."""
+    with _plain_picture(path, PROBE_SIDE) as (picture, (width, height)):
+        picture.thumbnail((PROBE_SIDE, PROBE_SIDE), Image.Resampling.BOX)
+        return Probe(width, height, picture.mode == "RGB" and _is_coloured(np.asarray(picture)))
+
+
+def own_pillow_warnings() -> None:
+    """For a program, not a library: keep what Pillow says about odd files off the screen of this process.
+
+    The verdicts do not depend on it. Filters of warnings belong to the whole process, so only its owner may set them.
+    """
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
+
+
+@contextlib.contextmanager
+def _plain_picture(path: str | Path, side: int) -> Iterator[tuple[Image.Image, tuple[int, int]]]:
+    """The first frame, upright, as L or RGB, at least twice ``side`` long or in full, and its full upright size."""
+    try:
+        _check_kind(path)
+        with (
+            open(path, "rb") as file,
+            _identify(file) as image,
+            _large if image.width * image.height > LARGE else contextlib.nullcontext(),
+        ):
+            _check_size(image)
+            full = image.size
+            image.draft(None, (2 * side, 2 * side))
+            image.load()
+            plain, turn = to_plain(image), _orientation(image)
+            upright = plain.transpose(_UPRIGHT[turn]) if turn in _UPRIGHT else plain
+            yield upright, full[::-1] if turn >= 5 else full
+    except BadPicture:
+        raise
+    except UnknownMode as error:
+        raise BadPicture(str(error)) from None
+    except PermissionError:
+        raise BadPicture("may not be read (permission denied)") from None
+    except MemoryError:
+        raise BadPicture("too large for the memory") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise BadPicture(f"too many pixels; the limit is {PIXEL_BUDGET // 10**6} million") from None
+    except Exception as error:  # the parsers raise whatever they stumble over
+        raise BadPicture(f"truncated or damaged ({_in_one_line(error)})") from None
+
+
+def _check_kind(path: str | Path) -> None:
+    """Refuse all but regular files before they are opened: opening a pipe would wait for its writer."""
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        raise BadPicture("a broken link" if os.path.islink(path) else "there is no such file") from None
+    except PermissionError:
+        raise
+    except (OSError, ValueError) as error:  # links in a circle, a name too long, a zero byte in a name
+        reason = "a link in a circle" if os.path.islink(path) else f"cannot be opened ({_in_one_line(error)})"
+        raise BadPicture(reason) from None
+    if stat.S_ISDIR(status.st_mode):
+        readable = os.access(path, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+        raise BadPicture("a folder, not a picture" if readable else "a folder that may not be read (permission denied)")
+    if not stat.S_ISREG(status.st_mode):
+        raise BadPicture("not a regular file (a pipe, a socket or a device)")
+    if status.st_size == 0:
+        raise BadPicture("the file is empty")
+    if status.st_size > FILE_BUDGET:
+        raise BadPicture(f"the file has {status.st_size:,} bytes; the limit is {FILE_BUDGET:,}")
+
+
+def _identify(file: IO[bytes]) -> Image.Image:
+    """By content, never by name."""
+    try:
+        return Image.open(file, formats=FORMATS)
+    except UnidentifiedImageError:
+        raise BadPicture(f"not a picture, or a damaged one (none of {', '.join(FORMATS)})") from None
+
+
+def _check_size(image: Image.Image) -> None:
+    """Before decoding. A TIFF is also as large as its tiles, which may be larger than the picture."""
+    for width, height in (image.size, getattr(image, "_tile_size", image.size)):
+        if width < 1 or height < 1:
+            raise BadPicture(f"the picture has {width}x{height} pixels")
+        if width * height > PIXEL_BUDGET:
+            raise BadPicture(f"{width}x{height} pixels; the limit is {PIXEL_BUDGET // 10**6} million")
+
+
+def _orientation(image: Image.Image) -> int:
+    """How the camera was held, 1..8. A picture is not bad because its EXIF data are. Pillow turns TIFF files itself."""
+    with contextlib.suppress(Exception):
+        turn = image.getexif().get(ExifTags.Base.Orientation, 1)
+        return turn if isinstance(turn, int) and 1 <= turn <= 8 else 1
+    return 1
+
+
+def _fit(picture: Image.Image, height: int, width: int) -> npt.NDArray[np.uint8]:
+    """An L or RGB picture within (H, W, C), enlarged or reduced, the aspect kept."""
+    if picture.size != (width, height):
+        scale = min(width / picture.width, height / picture.height)
+        size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
+        picture = picture.resize(size, Image.Resampling.BICUBIC, reducing_gap=3.0)
+    pixels = np.asarray(picture)
+    pixels = pixels.reshape(picture.height, picture.width, -1)
+    if picture.size == (width, height):
+        return pixels
+    canvas = np.empty((height, width, pixels.shape[2]), np.uint8)
+    canvas[:] = np.round(_border(pixels).mean(0))
+    top, left = (height - picture.height) // 2, (width - picture.width) // 2
+    canvas[top : top + picture.height, left : left + picture.width] = pixels
+    return canvas
+
+
+def _border(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """The outermost pixels of (H, W, C), as (n, C)."""
+    return np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
+
+
+def _is_coloured(pixels: npt.NDArray[np.uint8]) -> bool:
+    """(H, W, 3): do the channels differ visibly in one pixel of fifty? The noise of a grey JPEG or scan does not."""
+    spread = pixels.max(2).astype(int) - pixels.min(2)
+    return bool((spread > 24).mean() >= 0.02)
+
+
+def _in_one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return text[:120] if text else type(error).__name__

@@ -1,0 +1,118 @@
+"""Which pictures there are: the files under a folder, or a list of paths, in an order that does not change."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
+JUNK = frozenset({"__macosx", "@eadir", "$recycle.bin", "system volume information"})
+"""Folders in which systems keep copies of their own."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Picture files, good or bad, before any of them is opened."""
+
+    source: str
+    """What messages call it."""
+    paths: Sequence[str]
+    """Where each file is."""
+    names: Sequence[str]
+    """What the user sees: the path within the source with /. Always valid Unicode, so that any file can hold it."""
+    classes: Sequence[str] | None = None
+    """The class of each file, for evaluation only."""
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+def list_folder(folder: str | Path) -> Listing:
+    """All files under a folder whose name ends like a picture's, sorted by name.
+
+    Links are followed, but every real folder is visited once, so that links in a circle end. Hidden files and folders
+    are left out. What cannot be opened is listed all the same: the decoder will say why.
+    """
+    root = os.path.abspath(folder)
+    if not os.path.isdir(root):
+        raise ValueError(f"{folder} is not a folder")
+    found = sorted((_shown(os.path.relpath(path, root)), path) for path in _walk(root))
+    return Listing(str(folder), [path for _, path in found], [name for name, _ in found])
+
+
+def list_paths(paths: Sequence[str | Path], source: str = "the list of paths") -> Listing:
+    """The files named, in the order given."""
+    return Listing(source, [os.path.abspath(path) for path in paths], [_shown(os.fspath(path)) for path in paths])
+
+
+def looks_like_classes(listing: Listing) -> int:
+    """How many classes the folders directly below seem to be: 2 or more, of 2 or more pictures, none outside; or 0."""
+    sizes = _folder_sizes(listing)
+    return len(sizes) if "" not in sizes and len(sizes) >= 2 and min(sizes.values()) >= 2 else 0
+
+
+def with_folder_classes(listing: Listing) -> Listing:
+    """The listing with the folder directly below as the class of every picture."""
+    if not looks_like_classes(listing):
+        sizes = _folder_sizes(listing)
+        loose = sizes.pop("", 0)
+        small = [name for name, size in sizes.items() if size < 2]
+        what = f"{loose} pictures outside of its folders" if loose else f"{len(sizes)} folders with pictures"
+        what += f", and a single picture in {small[0]!r}" if small and not loose else ""
+        raise ValueError(
+            f"labels is 'from-folders', but {listing.source} has {what}; "
+            "it takes at least 2 folders with at least 2 pictures each and no picture outside"
+        )
+    return replace(listing, classes=[name.split("/", 1)[0] for name in listing.names])
+
+
+def _folder_sizes(listing: Listing) -> Counter[str]:
+    """Pictures per folder directly below; loose ones count under the empty name."""
+    return Counter(name.split("/", 1)[0] if "/" in name else "" for name in listing.names if _is_picture(name))
+
+
+def _walk(root: str) -> Iterator[str]:
+    """Real folders first and linked ones after them: a folder that has a name of its own here is found under it."""
+    visited: set[tuple[int, int]] = set()
+    waiting, linked = [root], list[str]()
+    while waiting or linked:
+        folder = waiting.pop() if waiting else linked.pop(0)
+        try:
+            status = os.stat(folder)
+            if (status.st_dev, status.st_ino) in visited:
+                continue
+            visited.add((status.st_dev, status.st_ino))
+            with os.scandir(folder) as scan:
+                entries = sorted(scan, key=lambda entry: entry.name)
+        except OSError:
+            yield folder
+            continue
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name.lower() in JUNK:
+                continue
+            kind = _kind(entry)
+            if kind == "folder":
+                (linked if entry.is_symlink() else waiting).append(entry.path)
+            elif _is_picture(entry.name) or (kind == "broken" and not os.path.splitext(entry.name)[1]):
+                yield entry.path
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    """A folder, a file, or broken: a link that leads nowhere, perhaps once to a folder."""
+    try:
+        return "folder" if stat.S_ISDIR(entry.stat().st_mode) else "file"
+    except OSError:
+        return "broken"
+
+
+def _is_picture(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in EXTENSIONS
+
+
+def _shown(path: str) -> str:
+    """Bytes of a name that are no Unicode are shown as \\xff, and so can be written anywhere."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace").replace(os.sep, "/")

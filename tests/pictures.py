@@ -1,0 +1,57 @@
+"""Picture files for tests: good ones of every format, and ones that are broken in a known way."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+Pixels = npt.NDArray[np.uint8]
+
+SAVING: dict[str, dict[str, Any]] = {
+    "bmp": {"format": "BMP"},
+    "gif": {"format": "GIF"},
+    "jpg": {"format": "JPEG", "quality": 95, "subsampling": 0},
+    "png": {"format": "PNG"},
+    "tiff": {"format": "TIFF"},
+    "webp": {"format": "WEBP", "lossless": True},
+}
+
+
+def photo(height: int, width: int, seed: int = 0, channels: int = 3) -> Pixels:
+    """A smooth picture with structure, so that lossy formats keep it: (H, W, C) or (H, W)."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (4, 4, channels), dtype=np.uint8)
+    image = Image.fromarray(coarse if channels == 3 else coarse[..., 0])
+    return np.asarray(image.resize((width, height), Image.Resampling.BICUBIC))
+
+
+def encoded(pixels: Pixels, kind: str, **options: Any) -> bytes:
+    """The bytes of a picture file."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, **SAVING[kind], **options)
+    return buffer.getvalue()
+
+
+def write(path: Path, pixels: Pixels, **options: Any) -> Path:
+    """A picture file of the format that its name says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encoded(pixels, path.suffix[1:], **options))
+    return path
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG file of a few bytes that says it has this many grey pixels."""
+
+    def part(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    data = part(b"IDAT", zlib.compress(bytes(1000)))
+    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + data + part(b"IEND", b"")
