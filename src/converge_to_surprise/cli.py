@@ -21,6 +21,7 @@ from .config import Config, SearchName, SettingError, Stage
 from .data import datasets
 from .data.store import check_clusterable
 from .learn.trainer import Trainer, available_threads
+from .report.command import Compare, Relabel, Report, compare, relabel, report
 from .reproduce.command import Reproduce, reproduce
 from .run import session
 from .run.files import read_json
@@ -120,6 +121,9 @@ Command = (
     | Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Show, tyro.conf.subcommand("show")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Relabel, tyro.conf.subcommand("relabel")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
 )
 
@@ -268,6 +272,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 evaluate(command, console)
             case Show():
                 show(command, console)
+            case Report():
+                report(command, console)
+            case Compare():
+                compare(command, console)
+            case Relabel():
+                relabel(command, console)
             case Reproduce():
                 return reproduce(command, console)
     except (ValueError, _BadStage) as error:

@@ -52,7 +52,7 @@ def open_pictures(run: RunFolder, source: str | None, data_dir: Path | None) -> 
     saved = None if description.data_dir is None else Path(description.data_dir)
     where = source or description.source
     try:
-        store = datasets.load(where, data_dir or saved).train
+        store = datasets.load(where, data_dir or saved, shape=description.shape).train
     except ValueError as error:
         if source is not None:
             raise
@@ -139,9 +139,7 @@ def _about(run: RunFolder, description: Description, pictures: Pictures) -> Cont
     }
 
 
-def _sight(
-    run: RunFolder, model: Model, seen: Look, store: ImageStore, pictures: Pictures, thorough: bool
-) -> Content:
+def _sight(run: RunFolder, model: Model, seen: Look, store: ImageStore, pictures: Pictures, thorough: bool) -> Content:
     """Clusters, images, map, tree and classes."""
     classes = store.labels
     found: list[panels.Panel] = [] if classes is None else panels.choose(seen.cluster, classes)

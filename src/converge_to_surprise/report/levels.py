@@ -65,9 +65,7 @@ def _finer(model: Model, look: Look, clusters: int, classes: Numbers | None) -> 
 
 
 def _table(clusters: list[Cluster]) -> dict[int, dict[str, Any]]:
-    return {
-        row.cluster: {"surprise": row.surprise, "nats": row.nats, "surprising": row.surprising} for row in clusters
-    }
+    return {row.cluster: {"surprise": row.surprise, "nats": row.nats, "surprising": row.surprising} for row in clusters}
 
 
 def _scores(labels: Numbers, classes: Numbers | None) -> dict[str, float]:

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits
 
-LANDMARKS = 1_500
+LANDMARKS = 1_000
 """Images that t-SNE places; the others are put between those that they are most like."""
 NEIGHBOURS = 5
-ITERATIONS = 500
+ITERATIONS = 400
 PERPLEXITY = 30
 COMPONENTS = 30
 """Principal components that distances are measured in."""
@@ -43,9 +44,9 @@ def project(embedding: Floats, thorough: bool = True) -> Map:
         return Map(_in_unit_square(reduced[:, :2]), "principal components")
     chosen = np.sort(np.random.default_rng(0).permutation(rows)[:LANDMARKS])
     landmarks = reduced[chosen]
-    placed = TSNE(
-        init="pca", random_state=0, max_iter=ITERATIONS, perplexity=min(PERPLEXITY, (len(chosen) - 1) / 3)
-    ).fit_transform(landmarks)
+    method = TSNE(init="pca", random_state=0, max_iter=ITERATIONS, perplexity=min(PERPLEXITY, (len(chosen) - 1) / 3))
+    with threadpool_limits(1):  # threads wait for each other at every step: one is faster where others work as well
+        placed = method.fit_transform(landmarks)
     points = _between(reduced, landmarks, placed)
     points[chosen] = placed
     much = f"t-SNE of {len(chosen):,} images" + (", the others between their nearest" if rows > len(chosen) else "")
@@ -72,4 +73,4 @@ def _in_unit_square(points: Floats) -> npt.NDArray[np.float32]:
     """Shifted and scaled, the same in both directions."""
     low, high = points.min(0), points.max(0)
     side = max(float((high - low).max()), 1e-12)
-    return ((points - (low + high) / 2) / side + 0.5).astype(np.float32)
+    return np.asarray((points - (low + high) / 2) / side + 0.5, dtype=np.float32)

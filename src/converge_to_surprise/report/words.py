@@ -41,16 +41,18 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def facts(
-    description: Description, scores: dict[str, Any] | None, seconds: float, steps: int
-) -> list[tuple[str, str]]:
+def facts(description: Description, scores: dict[str, Any] | None, seconds: float, steps: int) -> list[tuple[str, str]]:
     """Names and values of the small figures under the head line."""
     height, width = description.shape[1:]
-    measures = [] if scores is None else [
-        ("Surprise S", f"{scores['surprise']:.3f}"),
-        ("Orderliness Ω", f"{scores['orderliness']:.3f}"),
-        ("Agreement of the views", f"{scores['agreement']:.1%}"),
-    ]
+    measures = (
+        []
+        if scores is None
+        else [
+            ("Surprise S", f"{scores['surprise']:.3f}"),
+            ("Orderliness Ω", f"{scores['orderliness']:.3f}"),
+            ("Agreement of the views", f"{scores['agreement']:.1%}"),
+        ]
+    )
     return [
         *measures,
         ("Images", f"{description.images:,} of {width}×{height}"),

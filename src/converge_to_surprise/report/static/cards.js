@@ -12,8 +12,10 @@ const SORTS = {
 };
 
 function strip(label, positions) {
-  return make("div", { class: "strip" }, make("span", { class: "label" }, label),
-    make("div", { class: "thumbs" }, ...positions.map((position) => thumb(position, PICTURE, `, ${label}, confidence ${percent(confidenceOf(position))}`))));
+  const thumbs = make("div", { class: "thumbs" },
+    ...positions.map((position) => thumb(position, PICTURE, `, ${label}, confidence ${percent(confidenceOf(position))}`)));
+  thumbs.style.height = `${state.images.height * enlargement(PICTURE)}px`;  // what does not fit into one row is not shown
+  return make("div", { class: "strip" }, make("span", { class: "label" }, label), thumbs);
 }
 
 function card(group, most) {

@@ -9,8 +9,9 @@ const CHARTS = [
 const drawn = [];
 
 /** What lies behind the curves: stages as stripes with their names, rebuilding as ticks at the bottom. */
-function background(curves) {
+function background(latest) {
   return (plot) => {
+    const curves = latest();
     const pen = plot.ctx;
     const { left, top, width, height } = plot.bbox;
     const ratio = window.devicePixelRatio || 1;
@@ -82,7 +83,14 @@ function renderCurves() {
   const places = CHARTS.map((one) => make("div", { class: "chart", role: "img", "aria-label": describeCurve(one, curves) }));
   fill(find("charts"), ...places);
   CHARTS.forEach((one, number) => plot(places[number], one.title, curves.seconds,
-    one.series.map(([key, label, colour]) => ({ label, values: curves[key], colour })), background(curves), one));
+    one.series.map(([key, label, colour]) => ({ label, values: curves[key], colour })), background(() => state.content.curves), one));
+}
+
+/** More of the same curves, while a run goes on. */
+function extendCurves() {
+  const { curves } = state.content;
+  if (!drawn.length) { renderCurves(); return; }
+  CHARTS.forEach((one, number) => drawn[number].chart.setData([curves.seconds, ...one.series.map(([key]) => curves[key])]));
 }
 
 function describeCurve(one, curves) {

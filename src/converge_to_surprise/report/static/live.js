@@ -29,7 +29,7 @@ async function follow() {
     } else {
       Object.assign(state.content, progress, { newest: state.content.newest });
       renderHead();
-      renderCurves();
+      extendCurves();
     }
     say(progress.finished ? "Finished." : "Live: the run goes on.");
     if (progress.finished && !isBusy()) return;

@@ -70,10 +70,9 @@ function renderTree() {
   const colours = partLooks();
   const branch = (node) => {
     for (const child of node.children) {
-      const colour = node.height <= cut ? colours.get(child.part) : undefined;
-      const whole = child.height <= cut ? colours.get(child.part) : undefined;
+      const group = child.height <= cut ? colours.get(child.part) : undefined;
       const line = draw("path", { d: `M ${x(node.x)} ${y(node.height)} H ${x(child.x)} V ${y(child.height)}`, class: "branch" });
-      if (colour ?? whole) line.style.stroke = look((colour ?? whole).look).colour;
+      if (group) line.style.stroke = look(group.look).colour;
       svg.append(line);
       branch(child);
     }
