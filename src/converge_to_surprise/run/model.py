@@ -160,6 +160,10 @@ class Model:
             embedding=reading.features,
         )
 
+    def prepare(self) -> None:
+        """Work out all that does not depend on images."""
+        self._taken_to[self.numbers], self._noise
+
     @cached_property
     def _taken_to(self) -> Tensor:
         """The number of the cluster that each cluster number was merged into by a person. (outputs,)"""
