@@ -100,7 +100,7 @@ def test_fit_writes_a_run(finished: Path) -> None:
         "seconds",
     }  # fmt: skip
     rows = (finished / "labels.csv").read_text().splitlines()
-    assert rows[0] == "image,cluster,confidence,second,views_agree,part"
+    assert rows[0] == "image,cluster,confidence,second,second_confidence,views_agree,part"
     assert [row.split(",")[0] for row in rows[1:]] == [str(index) for index in range(60)]
 
 
@@ -473,7 +473,8 @@ def test_resume_with_changed_images(tmp_path: Path, source: Path, capsys: pytest
 def test_evaluate_with_other_images(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "colour.npy", RNG.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8))
     line = refused(capsys, "evaluate", finished, tmp_path / "colour.npy")
-    assert line == f"the images of {tmp_path / 'colour.npy'} have 3 channels; the run was made with 1"
+    size = "are 3x8x8 (channels, height, width); the run was made with 1x8x8"
+    assert line.startswith(f"the images of {tmp_path / 'colour.npy'} {size}")
     np.save(tmp_path / "flat.npy", np.zeros((20, 0, 8), dtype=np.uint8))
     assert "flat.npy" in refused(capsys, "evaluate", finished, tmp_path / "flat.npy", "--json")
     assert "'none.npz'" in refused(capsys, "evaluate", finished, "none.npz", "--json")

@@ -39,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def gathered(run: RunFolder) -> dict[str, Any]:
-    return gather(run, open_pictures(run, None, None))
+    return gather(run, open_pictures(run))
 
 
 def labels_table(run: RunFolder) -> list[dict[str, str]]:
@@ -136,7 +136,7 @@ def test_classes_panels_and_their_names(run: RunFolder, gathered: dict[str, Any]
 
 
 def test_without_classes_nothing_is_said_of_them(run: RunFolder) -> None:
-    store = replace(open_pictures(run, None, None).store, labels=None, class_names=None)
+    store = replace(open_pictures(run).store, labels=None, class_names=None)
     sight = gather(run, Pictures(store, "x", True))["sight"]
     assert sight["classes"] is None
     assert sight["panels"] == []
@@ -145,12 +145,12 @@ def test_without_classes_nothing_is_said_of_them(run: RunFolder) -> None:
 
 
 def test_the_same_run_gives_the_same_page(run: RunFolder, gathered: dict[str, Any]) -> None:
-    again = gather(run, open_pictures(run, None, None))
+    again = gather(run, open_pictures(run))
     assert page.render("report", again) == page.render("report", gathered)
 
 
 def test_hostile_text_stays_text(run: RunFolder) -> None:
-    pictures = open_pictures(run, None, None)
+    pictures = open_pictures(run)
     store = replace(pictures.store, names=[f"{HOSTILE}{number}" for number in range(IMAGES)])
     run.quarantine.write_text(
         f'file,reason\n"{HOSTILE.replace(chr(34), chr(34) * 2)}",<b>broken</b>\n', encoding="utf-8"
@@ -239,17 +239,17 @@ def test_images_that_have_moved_are_asked_for(
 def test_other_images_are_said_to_be_others(tmp_path: Path, run: RunFolder) -> None:
     other = tmp_path / "other.npz"
     np.savez(other, images=np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8))
-    found = gather(run, open_pictures(run, str(other), None))
+    found = gather(run, open_pictures(run, str(other)))
     assert found["run"]["own"] is False
     assert found["sight"]["images"]["total"] == 40
     colour = tmp_path / "colour.npz"
     np.savez(colour, images=np.zeros((4, 8, 8, 3), dtype=np.uint8))
-    with pytest.raises(ValueError, match="3 channels; the run was made with 1"):
-        open_pictures(run, str(colour), None)
+    with pytest.raises(ValueError, match="the run was made with 1x8x8"):
+        open_pictures(run, str(colour))
 
 
 def test_an_unfinished_run_has_a_page(tmp_path: Path, run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    pictures = open_pictures(run, None, None)
+    pictures = open_pictures(run)
     begun = RunFolder(tmp_path / "begun")
     begun.make()
     begun.describe(run.description())
@@ -280,7 +280,7 @@ def test_thumbnails_fit_the_room_or_are_the_smallest(side: int, room: int) -> No
 def test_a_page_over_budget_shows_a_sample_and_counts_all(run: RunFolder, gathered: dict[str, Any]) -> None:
     from converge_to_surprise.report.reading import look
 
-    store = open_pictures(run, None, None).store
+    store = open_pictures(run).store
     seen = look(open_model(run.path), store.images, store.labels, None)
     place = projection.project(seen.embedding, thorough=False)
     wanted = np.array([7, 11])

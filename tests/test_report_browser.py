@@ -78,7 +78,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 @pytest.fixture(scope="module")
 def content(run: RunFolder) -> dict[str, Any]:
     """With names that someone chose to do harm."""
-    pictures = open_pictures(run, None, None)
+    pictures = open_pictures(run)
     store = replace(pictures.store, names=[f"{number} {HOSTILE}" for number in range(IMAGES)])
     found = gather(run, Pictures(store, HOSTILE, True))
     return found | {"quarantine": [{"file": HOSTILE, "reason": HOSTILE}]}
@@ -246,7 +246,7 @@ def test_rename_merge_and_save_give_a_file_that_relabel_applies(
     assert saved.name == "clusters.json"
     assert cli.main(["relabel", str(run.path), str(saved)]) == 0
     try:
-        again = gather(run, open_pictures(run, None, None))
+        again = gather(run, open_pictures(run))
         path = tmp_path / "again.html"
         path.write_text(pages.render("report", again), encoding="utf-8")
         tab = open_page(path.as_uri())

@@ -66,7 +66,7 @@ def test_relabel_changes_predictions_and_the_next_report_and_can_be_undone(run: 
     assert cli.main(["relabel", str(run.path), str(clusters_file(run, tmp_path, *entries))]) == 0
     after = clusters_of(run)
     assert np.array_equal(after, np.array([0, 0, -1, *range(3, 16)])[before])
-    sight = gather(run, open_pictures(run, None, None))["sight"]
+    sight = gather(run, open_pictures(run))["sight"]
     assert [(entry["name"], entry["into"], entry["noise"]) for entry in sight["names"]][:4] == [
         ("round", None, False), (None, 0, False), (None, None, True), (None, None, False)
     ]  # fmt: skip

@@ -13,7 +13,7 @@ __all__ = ["SurpriseClustering", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """The estimator, loaded when it is first asked for: torch takes seconds, and the command line has settings to make."""
+    """The estimator, loaded when it is first asked for: torch takes seconds, and a setting must be made before."""
     if name != "SurpriseClustering":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     let_waiting_threads_sleep()

@@ -152,7 +152,7 @@ def _pictures(listing: Listing, reading: Reading, progress: Progress | None, sha
             f"and clustering needs at least 2, useful clusters many more{aside}"
         )
     given = listing.classes
-    classes = None if given is None else np.array([given[position] for position in decoded.positions])
+    classes = None if given is None else np.array([given[position] for position in decoded.positions], object)
     store = replace(
         to_store(decoded.pixels, classes, listing.source),
         names=[listing.names[position] for position in decoded.positions],

@@ -132,6 +132,11 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.random_state = random_state
         self.verbose = verbose
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the clusters of images X; ``y`` is ignored.
 
@@ -143,8 +148,11 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         check_clusterable(ImageStore(given.images), "X")
         config = self._config(given.images)
         devices.check(config.device)
-        trainer = Trainer(given.images, config, backbone=self._backbone(given.shape, config))
-        history = [asdict(record) for record in self._train(trainer)]
+        # A backbone may draw from torch's global generator (dropout): what it draws follows from the seed too.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            trainer = Trainer(given.images, config, backbone=self._backbone(given.shape, config))
+            history = [asdict(record) for record in self._train(trainer)]
         finished = session.finish(trainer)
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
         without_images = replace(given, images=given.images[:0])
@@ -256,9 +264,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _train(self, trainer: Trainer) -> Iterator[Record]:
         """Work through the schedule, with a progress bar if wanted."""
         console = Console(quiet=not self.verbose)
-        # A backbone may draw from torch's global generator (dropout): what it draws follows from the seed too.
-        with torch.random.fork_rng(devices=[]), ProgressDisplay(console, trainer.total, 0) as show:
-            torch.manual_seed(trainer.config.seed)
+        with ProgressDisplay(console, trainer.total, 0) as show:
             for record in trainer.run():
                 show(record)
                 yield record

@@ -10,6 +10,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.modules.dropout import _DropoutNd
 
 from ..config import Network
 from . import randomness
@@ -68,6 +69,14 @@ class WithBackbone(ClusterNetwork):
         """(B, C, H, W) -> (B, D)"""
         found: Tensor = self.backbone(x)
         return found.float()
+
+
+def hold_still(network: ClusterNetwork) -> None:
+    """Training mode without dropout: members of a population are compared under the same conditions."""
+    network.train()
+    for module in network.modules():
+        if isinstance(module, _DropoutNd):
+            module.eval()
 
 
 def whole_logits(network: ClusterNetwork, parameters: Mapping[str, Tensor], views: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import evolution
-from .backbone import whole_logits
+from .backbone import hold_still, whole_logits
 from .network import ClusterNetwork, ResNet9, Unit, channels_last, pooled_size, unflatten
 
 
@@ -217,6 +217,7 @@ def scores(
         (parameters,) = evolution.ask(theta, generation, range(member, member + 1))
         return member_labels(network, parameters, views, generation.settings.chunk)
 
+    hold_still(network)
     # The score itself is called here, member by member in order: it may be the user's and need not be thread-safe.
     members = range(generation.settings.population)
     values = [float("nan") if labels is None else float(score(*labels)) for labels in workers.map(labels_of, members)]
@@ -227,7 +228,7 @@ def scores(
 def refresh(network: ClusterNetwork, views: Views, chunk: int, workers: Executor) -> tuple[Tensor, Tensor]:
     """Label a batch with the network itself in training mode and move its running statistics once per view."""
     if not isinstance(network, ResNet9):
-        network.train()
+        hold_still(network)
         return network(views.first).argmax(-1), network(views.second).argmax(-1)
     parameters = {name: value.detach() for name, value in network.named_parameters()}
 

@@ -46,11 +46,7 @@ class Trainer:
     """Carries a network through a schedule."""
 
     def __init__(
-        self,
-        images: Tensor,
-        config: Config,
-        score: evolution.Score | None = None,
-        backbone: Backbone | None = None,
+        self, images: Tensor, config: Config, score: evolution.Score | None = None, backbone: Backbone | None = None
     ) -> None:
         """``images``: uint8 (N, C, H, W). ``score``: what evolution maximises, in place of the configured one.
         ``backbone``: the user's own network in place of ResNet-9.

@@ -59,8 +59,7 @@ def report(command: Report, console: Console) -> Path:
     """Write the page and say where it is."""
     run = RunFolder.open(command.run)
     path = _checked(command.out or run.path / PAGE)
-    with console.status("reading the images"):
-        pictures = open_pictures(run, command.source, command.data_dir)
+    pictures = open_pictures(run, command.source, command.data_dir, console)
     with console.status("making the report"):
         write_atomically(path, page.render("report", gather(run, pictures)).encode())
     _say(console, f"written: {path}")

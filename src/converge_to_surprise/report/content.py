@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from .. import __version__
 from ..data import datasets
+from ..data.reading import Reading
 from ..data.store import ImageStore
 from ..learn import schedule
 from ..reproduce import panels
@@ -23,6 +25,7 @@ from ..run.names import Names, plain_names, read_names
 from ..run.opening import open_newest
 from ..run.rundir import Description, RunFolder
 from ..run.session import fingerprint
+from ..use.images import check_shape, load_shown
 from . import history, words
 from .images import cells, columns, printable
 from .levels import levels, tree
@@ -46,13 +49,16 @@ class Pictures(NamedTuple):
     """Whether they are those that the run was made with."""
 
 
-def open_pictures(run: RunFolder, source: str | None, data_dir: Path | None) -> Pictures:
-    """The run's own images, or those of another source."""
+def open_pictures(
+    run: RunFolder, source: str | None = None, data_dir: Path | None = None, console: Console | None = None
+) -> Pictures:
+    """The run's own images, or those of another source; decoding pictures is shown on the console."""
     description = run.description()
     saved = None if description.data_dir is None else Path(description.data_dir)
     where = source or description.source
+    reading = Reading(labels=description.labels)
     try:
-        store = datasets.load(where, data_dir or saved, shape=description.shape).train
+        store = load_shown(where, data_dir or saved, reading, console or Console(quiet=True), description.shape).train
     except ValueError as error:
         if source is not None:
             raise
@@ -61,10 +67,7 @@ def open_pictures(run: RunFolder, source: str | None, data_dir: Path | None) -> 
     own = fingerprint(store.images) == description.fingerprint
     if source is None and not own:
         raise ValueError(f"{where} does not hold the images that {run.path} was made with; give them as SOURCE")
-    if store.images.shape[1] != description.shape[0]:
-        raise ValueError(
-            f"the images of {where} have {store.images.shape[1]} channels; the run was made with {description.shape[0]}"
-        )
+    check_shape(where, store.images, description.shape)
     return Pictures(store, where, own)
 
 

@@ -55,7 +55,7 @@ class _Watched:
     def _opened(self) -> Pictures:
         if self._pictures is None:
             if self._images is None:
-                self._pictures = open_pictures(self._run, None, None)
+                self._pictures = open_pictures(self._run)
             else:
                 self._pictures = Pictures(self._images, self._run.description().source, own=True)
         return self._pictures

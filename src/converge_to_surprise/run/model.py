@@ -117,7 +117,7 @@ class Model:
     def shown_names(self) -> list[str]:
         """What each cluster number is called: its number, unless a person gave it a name."""
         given = [] if self.names is None else self.names.names
-        return [*given, *map(str, range(len(given), self.clusters))]
+        return [*given, *map(str, range(len(given), len(self.order)))]
 
     def cut(self, clusters: int) -> Model:
         """The same model with the merge tree cut at another number of clusters; no training is needed."""
@@ -159,6 +159,10 @@ class Model:
             probabilities=probabilities,
             embedding=reading.features,
         )
+
+    def prepare(self) -> None:
+        """Work out all that does not depend on images."""
+        self._taken_to[self.numbers], self._noise
 
     @cached_property
     def _taken_to(self) -> Tensor:

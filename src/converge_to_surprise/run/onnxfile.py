@@ -29,6 +29,7 @@ class Whole(nn.Module):
         super().__init__()
         self.model = model
         self.network = model.labeller.network
+        model.prepare()  # so that only what depends on the images is traced
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """uint8 (N, C, H, W) -> cluster, confidence, second, views_agree (N,), probabilities, embedding (N, ...)"""

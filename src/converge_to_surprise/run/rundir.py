@@ -26,6 +26,7 @@ from filelock import FileLock, Timeout
 
 from ..config import Config
 from ..configfile import overlay, to_dict
+from ..data.reading import LabelSource
 from ..learn.record import Record
 from .files import read_json, write_atomically, write_json
 
@@ -49,6 +50,8 @@ class Description:
     program: str
     """Version of this program that began the run."""
     config: Config
+    labels: LabelSource = "none"
+    """Where the classes of pictures come from; for evaluation only."""
 
     @property
     def identity(self) -> str:

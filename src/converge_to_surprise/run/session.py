@@ -20,12 +20,13 @@ from torch import Tensor
 from .. import __version__
 from ..config import Config
 from ..data.datasets import Dataset
+from ..data.reading import LabelSource
 from ..learn.labelling import Reading
 from ..learn.record import Record
 from ..learn.trainer import Trainer
 from . import checkpoint, devices, modelfile
 from .files import write_json
-from .labels import write_labels
+from .labels import write_labels, write_quarantine
 from .model import Labeller, Model
 from .opening import of_this_run
 from .result import Assessment, judge
@@ -90,7 +91,15 @@ def fingerprint(images: Tensor) -> str:
     return digest.hexdigest()
 
 
-def begin(run: RunFolder, dataset: Dataset, source: str, data_dir: Path | None, preset: str, config: Config) -> Trainer:
+def begin(
+    run: RunFolder,
+    dataset: Dataset,
+    source: str,
+    data_dir: Path | None,
+    preset: str,
+    config: Config,
+    labels: LabelSource = "none",
+) -> Trainer:
     """Check that images and settings fit, then describe the run in its folder. Nothing is touched if they do not."""
     devices.check(config.device)
     trainer = Trainer(dataset.train.images, config)
@@ -109,8 +118,11 @@ def begin(run: RunFolder, dataset: Dataset, source: str, data_dir: Path | None, 
                 shape=(channels, height, width),
                 program=__version__,
                 config=config,
+                labels=labels,
             )
         )
+        if dataset.quarantine:
+            write_quarantine(run.quarantine, dataset.quarantine)
     return trainer
 
 
@@ -185,7 +197,7 @@ def _finish(run: RunFolder, trainer: Trainer, dataset: Dataset) -> Assessment:
     model, reading, finer = finish(trainer)
     assessment = judge(model, reading, dataset.train.labels, both=True)
     modelfile.save(run.model, model)
-    write_labels(run.labels, model.name(reading), finer and finer.output, dataset.train.names)
+    write_labels(run.labels, model.name(reading), model, finer and finer.output, dataset.train.names)
     write_json(
         run.result,
         {
