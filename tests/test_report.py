@@ -104,7 +104,7 @@ def test_surprise_of_the_cards_is_the_results(run: RunFolder, gathered: dict[str
 
 def test_head_line_in_words(run: RunFolder, gathered: dict[str, Any]) -> None:
     result = json.loads(run.result.read_text())
-    assert gathered["title"] == f"{result['n_clusters']} clusters in {IMAGES} images"
+    assert gathered["title"] == f"{len(result['clusters'])} clusters in {IMAGES} images"
     bound = sum(row["nats"] for row in result["clusters"]) / np.log(10)
     exponent = int(re.search(r"below 10\^-([\d,]+)\.$", gathered["sentence"])[1].replace(",", ""))  # type: ignore[index]
     assert bound - 1 < exponent <= bound

@@ -21,7 +21,7 @@ from .settings import flat_settings
 from .words import counted, duration
 
 FIGURES = (
-    ("clusters", "n_clusters", "{:d}"),
+    ("clusters", "n_clusters_both", "{:d}"),
     ("surprise S", "surprise", "{:.3f}"),
     ("orderliness Ω", "orderliness", "{:.3f}"),
     ("agreement", "agreement", "{:.1%}"),

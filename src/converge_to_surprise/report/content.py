@@ -56,7 +56,7 @@ def open_pictures(
     description = run.description()
     saved = None if description.data_dir is None else Path(description.data_dir)
     where = source or description.source
-    reading = Reading(labels=description.labels)
+    reading = Reading(labels=description.labels if source is None or Path(source).is_dir() else "none")
     try:
         store = load_shown(where, data_dir or saved, reading, console or Console(quiet=True), description.shape).train
     except ValueError as error:
@@ -80,7 +80,7 @@ def progress(run: RunFolder) -> Content:
     seconds, steps = (last["seconds"], last["step"] + 1) if last else (0.0, 0)
     if finished:
         scores = read_json(run.result)
-        title = words.finished_title(scores["n_clusters"], description.images)
+        title = words.finished_title(len(scores["clusters"]), description.images)
         sentence = words.finished_sentence(row["nats"] for row in scores["clusters"])
         seconds = scores["seconds"]
     elif last:

@@ -56,9 +56,9 @@ def facts(description: Description, scores: dict[str, Any] | None, seconds: floa
     return [
         *measures,
         ("Images", f"{description.images:,} of {width}×{height}"),
-        ("Time", f"{duration(seconds)}, {counted(steps, 'step')}"),
+        ("Time", duration(seconds)),
+        ("Steps", f"{steps:,}"),
         ("Seed", str(description.config.seed)),
-        ("Preset", description.preset),
         ("Version", description.program),
     ]
 

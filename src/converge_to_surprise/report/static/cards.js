@@ -22,7 +22,6 @@ function card(group, most) {
   const facts = [images(group.size)];
   if (group.surprise !== null) facts.push(`surprise ${group.surprise.toFixed(3)}`);
   facts.push(`confidence ${percent(group.confidence)}`);
-  if (group.top !== null) facts.push(`${percent(group.purity)} ${sight().classes[group.top]}`);
   const open = () => openGallery(group.id);
   const bar = make("span", { class: "share", "aria-hidden": "true" });
   bar.style.width = `${Math.max(1, (100 * group.size) / most)}%`;
@@ -32,6 +31,7 @@ function card(group, most) {
     make("header", {}, sign(group.look), make("h3", {}, group.name)),
     bar,
     make("p", { class: "facts" }, facts.join(" · ")),
+    group.top === null ? null : make("p", { class: "class quiet" }, `${percent(group.purity)} ${sight().classes[group.top]}`),
     strip("typical", group.members.slice(0, STRIP)),
     strip("border-line", group.members.slice(-STRIP).reverse()),
     strip("random", someOf(group.members, STRIP)),

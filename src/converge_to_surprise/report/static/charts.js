@@ -8,35 +8,42 @@ const CHARTS = [
 ];
 const drawn = [];
 
-/** What lies behind the curves: stages as stripes with their names, rebuilding as ticks at the bottom. */
-function background(latest) {
-  return (plot) => {
-    const curves = latest();
-    const pen = plot.ctx;
-    const { left, top, width, height } = plot.bbox;
-    const ratio = window.devicePixelRatio || 1;
-    const at = (seconds) => Math.min(left + width, Math.max(left, plot.valToPos(seconds, "x", true)));
+/** What a chart shows besides its curves: stages as stripes, rebuilding as ticks at the bottom; then the stages' names. */
+function stageHooks(latest) {
+  const prepared = (plot) => {
+    const { left, width } = plot.bbox;
+    return { pen: plot.ctx, ratio: window.devicePixelRatio || 1, curves: latest(), ...plot.bbox,
+      at: (seconds) => Math.min(left + width, Math.max(left, plot.valToPos(seconds, "x", true))) };
+  };
+  const stripes = (plot) => {
+    const { pen, ratio, curves, at, top, height } = prepared(plot);
     pen.save();
-    pen.font = `${11 * ratio}px system-ui, sans-serif`;
-    pen.textBaseline = "top";
-    (curves.stages || []).forEach((stage, number) => {
-      const from = at(stage.from), to = at(stage.to);
-      if (number % 2 === 0) {
-        pen.fillStyle = themeColour("stripe");
-        pen.fillRect(from, top, to - from, height);
-      }
-      pen.fillStyle = themeColour("quiet");
-      const words = stage.name;
-      if (pen.measureText(words).width < to - from - 8 * ratio) pen.fillText(words, from + 4 * ratio, top + 4 * ratio);
+    pen.fillStyle = themeColour("stripe");
+    curves.stages.forEach((stage, number) => {
+      if (number % 2 === 0) pen.fillRect(at(stage.from), top, at(stage.to) - at(stage.from), height);
     });
     pen.fillStyle = themeColour("accent");
-    for (const mark of curves.marks || []) {
-      const size = mark.kind === "merge" ? height : 7 * ratio;
+    for (const mark of curves.marks) {
+      const [size, wide] = mark.kind === "merge" ? [height, 1.5 * ratio] : [7 * ratio, ratio];
       pen.globalAlpha = mark.kind === "merge" ? 0.5 : 0.9;
-      pen.fillRect(at(mark.seconds) - ratio / 2, top + height - size, mark.kind === "merge" ? 1.5 * ratio : ratio, size);
+      pen.fillRect(at(mark.seconds) - wide / 2, top + height - size, wide, size);
     }
     pen.restore();
   };
+  const names = (plot) => {
+    const { pen, ratio, curves, at, top } = prepared(plot);
+    pen.save();
+    pen.font = `${11 * ratio}px system-ui, sans-serif`;
+    pen.textBaseline = "bottom";
+    pen.textAlign = "left";
+    pen.fillStyle = themeColour("quiet");
+    for (const stage of curves.stages) {
+      const room = at(stage.to) - at(stage.from);
+      if (pen.measureText(stage.name).width < room) pen.fillText(stage.name, at(stage.from) + 2 * ratio, top - 2 * ratio);
+    }
+    pen.restore();
+  };
+  return { drawClear: [stripes], draw: [names] };
 }
 
 function axis(extra) {
@@ -45,19 +52,20 @@ function axis(extra) {
 }
 
 /** One chart. ``lines``: label, values, colour number, dash; all over the same ``seconds``. */
-function plot(place, title, seconds, lines, behind, { digits = 3, share = false } = {}) {
+function plot(place, title, seconds, lines, hooks, { digits = 3, share = false } = {}) {
   const format = (value) => (value === null || value === undefined ? "–" : share ? percent(value, 1) : value.toFixed(digits));
   const options = {
     width: place.clientWidth || 400, height: 210, title,
     cursor: { sync: { key: "curves" }, y: false, points: { size: 6 } },
     legend: { show: true, live: true },
     scales: { x: { time: false } },
-    axes: [axis({ values: (_, marks) => marks.map(duration), space: 70 }),
+    padding: [16, 10, 0, 0],
+    axes: [axis({ values: (_, marks) => marks.map(duration), space: 70, size: 34 }),
       axis({ values: (_, marks) => marks.map((mark) => (share ? percent(mark) : String(Math.round(mark * 1000) / 1000))), size: 54 })],
     series: [{ label: "time", value: (_, value) => (value === null ? "–" : duration(value)) },
       ...lines.map((line) => ({ label: line.label, stroke: look(line.colour).colour, width: 1.6, dash: line.dash, spanGaps: true,
         points: { show: seconds.length < 12 }, value: (_, value) => format(value) }))],
-    hooks: { drawClear: behind ? [behind] : [] },
+    hooks: hooks || {},
   };
   const chart = new uPlot(options, [seconds, ...lines.map((line) => line.values)], place);
   drawn.push({ chart, place });
@@ -83,7 +91,7 @@ function renderCurves() {
   const places = CHARTS.map((one) => make("div", { class: "chart", role: "img", "aria-label": describeCurve(one, curves) }));
   fill(find("charts"), ...places);
   CHARTS.forEach((one, number) => plot(places[number], one.title, curves.seconds,
-    one.series.map(([key, label, colour]) => ({ label, values: curves[key], colour })), background(() => state.content.curves), one));
+    one.series.map(([key, label, colour]) => ({ label, values: curves[key], colour })), stageHooks(() => state.content.curves), one));
 }
 
 /** More of the same curves, while a run goes on. */

@@ -29,7 +29,7 @@ const show = (element, visible) => { element.hidden = !visible; };
 
 const numberFormat = new Intl.NumberFormat("en");
 const count = (value) => numberFormat.format(value);
-const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)} %`;
+const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}%`;
 const images = (value) => `${count(value)} ${value === 1 ? "image" : "images"}`;
 
 function duration(seconds) {

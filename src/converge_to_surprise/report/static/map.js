@@ -56,7 +56,7 @@ function placePoints(width, height) {
 
 const bucket = (x, y) => Math.floor(x / REACH) * 4096 + Math.floor(y / REACH);
 
-/** Names at the middle of their clusters, so that no colour has to be looked up; moved apart where they collide. */
+/** Names above their clusters, so that no colour has to be looked up; moved apart where they collide. */
 function writeLabels(pen, width, height) {
   pen.font = "600 12px system-ui, sans-serif";
   pen.textAlign = "center";
@@ -68,8 +68,8 @@ function writeLabels(pen, width, height) {
     if (!group.members.length || state.groups.length > 80) continue;
     const text = group.name.length > 22 ? `${group.name.slice(0, 21)}…` : group.name;
     const half = pen.measureText(text).width / 2 + 3;
-    const x = Math.min(width - half, Math.max(half, median(group.members.map((position) => chart.x[position]))));
-    let y = median(group.members.map((position) => chart.y[position]));
+    const x = Math.min(width - half, Math.max(half, quantile(group.members.map((position) => chart.x[position]), 0.5)));
+    let y = quantile(group.members.map((position) => chart.y[position]), 0.04) - 12;
     const free = (at) => !taken.some((box) => Math.abs(box.x - x) < box.half + half && Math.abs(box.y - at) < 15);
     for (const shift of [0, -15, 15, -30, 30, -45, 45]) {
       if (free(y + shift)) { y += shift; break; }
@@ -83,9 +83,9 @@ function writeLabels(pen, width, height) {
   }
 }
 
-function median(values) {
+function quantile(values, share) {
   const sorted = values.sort((a, b) => a - b);
-  return sorted[Math.floor(sorted.length / 2)];
+  return sorted[Math.floor(sorted.length * share)];
 }
 
 /** The image nearest to a place, if one is near. */

@@ -71,9 +71,11 @@ function renderTree() {
   const branch = (node) => {
     for (const child of node.children) {
       const group = child.height <= cut ? colours.get(child.part) : undefined;
-      const line = draw("path", { d: `M ${x(node.x)} ${y(node.height)} H ${x(child.x)} V ${y(child.height)}`, class: "branch" });
-      if (group) line.style.stroke = look(group.look).colour;
-      svg.append(line);
+      const across = draw("path", { d: `M ${x(node.x)} ${y(node.height)} H ${x(child.x)}`, class: "joint" });
+      const down = draw("path", { d: `M ${x(child.x)} ${y(node.height)} V ${y(child.height)}`, class: "branch" });
+      if (group) down.style.stroke = look(group.look).colour;
+      if (group && node.height <= cut) across.style.stroke = look(group.look).colour;
+      svg.append(across, down);
       branch(child);
     }
     if (!node.children.length) leaf(svg, x(node.x), y(0), colours.get(node.part), inner.width / root.leaves.length);
