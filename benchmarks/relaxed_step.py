@@ -36,7 +36,8 @@ from converge_to_surprise import presets
 from converge_to_surprise.config import Network, Stage
 from converge_to_surprise.data import datasets
 from converge_to_surprise.learn import population
-from converge_to_surprise.learn.network import ResNet9, channels_last, fresh_network
+from converge_to_surprise.learn.backbone import fresh_network
+from converge_to_surprise.learn.network import ClusterNetwork, channels_last
 from converge_to_surprise.learn.trainer import Trainer, available_threads
 from converge_to_surprise.run import session
 from converge_to_surprise.run.rundir import RunFolder
@@ -53,7 +54,7 @@ def views_per_second(work: Callable[[], object], views: int, repeats: int = 4) -
     return views * repeats / (time.perf_counter() - began)
 
 
-def bare_step(network: ResNet9, views: Tensor) -> Callable[[], None]:
+def bare_step(network: ClusterNetwork, views: Tensor) -> Callable[[], None]:
     """Forward, backward and optimizer on views that are ready."""
     optimizer = torch.optim.Adam(network.parameters(), 1e-9)
 
@@ -65,7 +66,7 @@ def bare_step(network: ResNet9, views: Tensor) -> Callable[[], None]:
     return work
 
 
-def a_network(folded: bool) -> ResNet9:
+def a_network(folded: bool) -> ClusterNetwork:
     return fresh_network(1, Network(folded=folded), heads=8, seed=0).train()
 
 

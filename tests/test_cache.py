@@ -118,6 +118,11 @@ class TestReuse:
         expected = {"size": (3, 5, 7), "colour": (1, 10, 14), "shape": (3, 6, 6)}.get(change, (3, 10, 14))
         assert found.pixels.shape[1:] == expected
 
+    def test_others_may_not_look(self, folder: Path, place: Path) -> None:
+        cached(list_folder(folder), Reading())
+        assert place.stat().st_mode & 0o777 == 0o700
+        assert (place / entries(place)[0]).stat().st_mode & 0o777 == 0o700
+
     def test_threads_and_labels_do_not_count(self, folder: Path, place: Path, opened: list[str]) -> None:
         cached(list_folder(folder), Reading(threads=1))
         opened.clear()

@@ -128,7 +128,7 @@ def test_damage_is_noticed_and_the_one_before_is_used(tmp_path: Path, name: str)
     assert newest.stem in str(refused.value)
     found, problems = checkpoint.load_newest(tmp_path)
     assert_equal(found, snapshot(4))
-    assert problems == [str(refused.value)]
+    assert problems == [f"{refused.value}; using the checkpoint before it"]
 
 
 def test_nothing_but_damage(tmp_path: Path) -> None:

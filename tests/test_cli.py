@@ -87,7 +87,7 @@ def boxed(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
 
 def test_fit_writes_a_run(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} - {".lock"} == {
-        "config.json", "history.jsonl", "checkpoints", "result.json", "labels.csv",
+        "config.json", "history.jsonl", "checkpoints", "result.json", "labels.csv", "model.safetensors",
     }  # fmt: skip
     config = json.loads((finished / "config.json").read_text())
     assert config["config"]["evolution"]["sigma"] == 0.1
@@ -100,7 +100,7 @@ def test_fit_writes_a_run(finished: Path) -> None:
         "seconds",
     }  # fmt: skip
     rows = (finished / "labels.csv").read_text().splitlines()
-    assert rows[0] == "image,cluster,views_agree"
+    assert rows[0] == "image,cluster,confidence,second,second_confidence,views_agree,part"
     assert [row.split(",")[0] for row in rows[1:]] == [str(index) for index in range(60)]
 
 
@@ -111,7 +111,7 @@ def test_clusters_are_numbered_by_size(finished: Path) -> None:
     assert (np.diff(sizes) <= 0).all()
     result = json.loads((finished / "result.json").read_text())
     assert [cluster["size"] for cluster in result["clusters"]] == sizes.tolist()
-    assert result["n_clusters"] == len(sizes)
+    assert result["n_clusters_both"] == len(sizes)
 
 
 def test_fit_says_what_it_found(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -473,7 +473,8 @@ def test_resume_with_changed_images(tmp_path: Path, source: Path, capsys: pytest
 def test_evaluate_with_other_images(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "colour.npy", RNG.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8))
     line = refused(capsys, "evaluate", finished, tmp_path / "colour.npy")
-    assert line == f"the images of {tmp_path / 'colour.npy'} have 3 channels; the run was made with 1"
+    size = "are 3x8x8 (channels, height, width); the run was made with 1x8x8"
+    assert line.startswith(f"the images of {tmp_path / 'colour.npy'} {size}")
     np.save(tmp_path / "flat.npy", np.zeros((20, 0, 8), dtype=np.uint8))
     assert "flat.npy" in refused(capsys, "evaluate", finished, tmp_path / "flat.npy", "--json")
     assert "'none.npz'" in refused(capsys, "evaluate", finished, "none.npz", "--json")
@@ -481,6 +482,12 @@ def test_evaluate_with_other_images(finished: Path, tmp_path: Path, capsys: pyte
 
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-40] ^= 1
+    path.write_bytes(content)
 
 
 DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
@@ -506,6 +513,7 @@ def test_damaged_checkpoints(run: Path, source: Path, capsys: pytest.CaptureFixt
     pattern, damage, message = DAMAGE[name]
     for path in (run / "checkpoints").glob(pattern):
         damage(path)
+    (run / "model.safetensors").unlink()  # as if the run was not finished
     before = contents(run)
     for command, *more in (["resume"], ["evaluate", source]):
         line = refused(capsys, str(command), run, *more)
@@ -521,6 +529,7 @@ def test_evaluate_warns_of_a_damaged_newest_checkpoint(
     for path in (newest, newest.with_suffix(".json")):
         shutil.copy(path, path.with_name(path.name.replace("12", "11")))
     truncate(newest)
+    (run / "model.safetensors").unlink()
     capsys.readouterr()
     assert call("evaluate", run, source, "--json") == 0
     shown = capsys.readouterr()
@@ -530,12 +539,15 @@ def test_evaluate_warns_of_a_damaged_newest_checkpoint(
 
 def test_no_checkpoint_to_evaluate(run: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(run / "checkpoints")
+    (run / "result.json").unlink()
     assert "has no checkpoint yet; continue it with `cts resume" in refused(capsys, "evaluate", run, source)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"order": [0, 0]}'])
-def test_damaged_result(run: Path, source: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
-    (run / "result.json").write_text(content)
-    assert "result.json" in refused(capsys, "evaluate", run, source)
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, lambda path: path.write_bytes(b"")])
+def test_damaged_model(
+    run: Path, source: Path, capsys: pytest.CaptureFixture[str], damage: Callable[[Path], object]
+) -> None:
+    damage(run / "model.safetensors")
+    assert "model.safetensors" in refused(capsys, "evaluate", run, source)
     assert call("resume", run) == 0  # which writes it again
     assert call("evaluate", run, source) == 0

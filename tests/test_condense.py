@@ -8,10 +8,10 @@ from converge_to_surprise.config import Config, Merge, Network
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import merge
+from converge_to_surprise.learn.backbone import fresh_network
 from converge_to_surprise.learn.condense import condense, fit_head, move_parts, vote
 from converge_to_surprise.learn.labelling import label_views
 from converge_to_surprise.learn.neighbours import alike
-from converge_to_surprise.learn.network import fresh_network
 
 
 def choice(head: int, agreement: list[float]) -> merge.Choice:

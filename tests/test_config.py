@@ -78,7 +78,7 @@ WRONG: list[tuple[type[Any], str, Any]] = [
     (Merge, "wide_pairs", -1),
     (Merge, "drop", 1.1),
     (Merge, "drop", -0.1),
-    (Merge, "clusters", 1),
+    (Merge, "clusters", -1),
     (Merge, "smallest", 1.0),
     (Consolidation, "tau", -0.001),
     (Consolidation, "learning_rate", math.inf),

@@ -13,8 +13,9 @@ from torch import Tensor
 from converge_to_surprise.config import Config, Consolidation, Network
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import consolidate
+from converge_to_surprise.learn.backbone import fresh_network
 from converge_to_surprise.learn.labelling import label_views
-from converge_to_surprise.learn.network import ResNet9, flatten, fresh_network
+from converge_to_surprise.learn.network import ClusterNetwork, flatten
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(0, 99))
@@ -56,7 +57,7 @@ def test_the_surrogate_set_holds_contributing_images_with_their_cluster(
     assert sum(expected.values()) == len(positions)
 
 
-def trained(scale: float = 1.0, passes: int = 6) -> tuple[ResNet9, ResNet9, Tensor, Config]:
+def trained(scale: float = 1.0, passes: int = 6) -> tuple[ClusterNetwork, ClusterNetwork, Tensor, Config]:
     """A network that tells bars apart a little, before and after consolidation."""
     images, _ = striped_images(200)
     config = Config(threads=1, consolidation=Consolidation(batch=50, logit_scale=scale, learning_rate=5e-3))
@@ -81,7 +82,7 @@ def trained(scale: float = 1.0, passes: int = 6) -> tuple[ResNet9, ResNet9, Tens
 def test_consolidation_raises_the_agreement_of_the_views() -> None:
     before, after, images, config = trained(scale=10)
 
-    def agreement(network: ResNet9) -> float:
+    def agreement(network: ClusterNetwork) -> float:
         labels_i, labels_j = label_views(network, images, config.views)
         return float((labels_i == labels_j).double().mean())
 

@@ -444,6 +444,20 @@ class TestProbe:
         assert not probe(write(tmp_path / "x.png", pixels)).coloured
 
 
+def test_a_program_may_keep_the_screen_clean(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.tiff"
+    cut.write_bytes(encoded(photo(64, 64), "tiff")[:-6])
+    (tmp_path / "bomb.png").write_bytes(bomb(10_000, 9_000))
+    for quiet in (False, True):
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            if quiet:
+                decoding.own_pillow_warnings()
+            reason(cut)
+            assert "the limit is 89 million" in reason(tmp_path / "bomb.png")
+        assert bool(heard) != quiet
+
+
 def test_large_pictures_are_decoded_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "x.png", photo(60, 60))
     monkeypatch.setattr(decoding, "LARGE", 1000)

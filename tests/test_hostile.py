@@ -35,6 +35,7 @@ from converge_to_surprise.learn import schedule
 from converge_to_surprise.learn.trainer import Snapshot
 from converge_to_surprise.run import checkpoint, session
 from converge_to_surprise.run.files import LARGEST_JSON, read_json
+from converge_to_surprise.run.opening import open_newest
 from converge_to_surprise.run.rundir import RunFolder
 
 fuzz = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -234,9 +235,9 @@ def use_all(run: RunFolder) -> None:
     for act in (
         run.records,
         lambda: session.reopen(run, dataset),
-        lambda: session.trained_network(run),
-        lambda: session.trained_network(run, 2),
-        lambda: session.trained_network(run, 5),
+        lambda: open_newest(run).model.prepare(),
+        lambda: open_newest(run).model.cut(2).prepare(),
+        lambda: open_newest(run).model.cut(5).prepare(),
     ):
         tolerated(act)
 
@@ -256,7 +257,6 @@ def test_spoilt_results(
     run: RunFolder, finished: RunFolder, capsys: pytest.CaptureFixture[str], data: st.DataObject
 ) -> None:
     run.result.write_text(json.dumps(data.draw(spoilt(json.loads(finished.result.read_text())))))
-    tolerated(lambda: session.trained_network(run))
     assert cli.main(["show", str(run.path)]) in (0, 2)
     assert "\x1b[2J" not in capsys.readouterr().out  # a file may not clear the screen
 
@@ -349,7 +349,7 @@ def test_a_checkpoint_cannot_ask_for_a_huge_network(run: RunFolder) -> None:
     assert whole is not None
     for change in ({"clusters": 10**9}, {"heads": 10**9}, {"clusters": 4096, "heads": 256}):
         rewrite(run, whole.tensors, whole.data | change)
-        refused(lambda: session.trained_network(run), "cannot be right")
+        refused(lambda: open_newest(run), "cannot be right")
 
 
 def test_a_configuration_cannot_ask_for_more_than_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

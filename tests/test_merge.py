@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from converge_to_surprise.config import Config, Merge, Network
 from converge_to_surprise.learn import merge
+from converge_to_surprise.learn.backbone import fresh_network
 from converge_to_surprise.learn.neighbours import alike
-from converge_to_surprise.learn.network import ResNet9, fresh_network
 
 
 def test_phi_by_hand() -> None:
@@ -166,11 +166,11 @@ def test_grouped_counts_keep_their_sum() -> None:
 def test_one_head_labels_as_it_did_among_the_others() -> None:
     network = fresh_network(1, Network(clusters=5, width=2, folded=True), heads=3, seed=0).eval()
     images = torch.rand(20, 1, 8, 8)
-    torch.testing.assert_close(merge.one_head(network, 1).eval().logits(images), network.logits(images)[:, 1])
+    torch.testing.assert_close(network.one_head(1).eval().logits(images), network.logits(images)[:, 1])
 
 
 def test_trials_count_every_pair_once(bars: torch.Tensor, small: Config) -> None:
-    network: ResNet9 = fresh_network(1, Network(clusters=6, width=2), heads=2, seed=0)
+    network = fresh_network(1, Network(clusters=6, width=2), heads=2, seed=0)
     neighbours = alike(None, bars, small, 1)
     trial = merge.try_borders(network, bars, neighbours, small, 0)
     for counts, pairs in zip(trial, (small.merge.wide_pairs, small.merge.alike_pairs), strict=True):

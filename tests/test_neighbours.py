@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from converge_to_surprise.config import Config, Network
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import neighbours
-from converge_to_surprise.learn.network import fresh_network
+from converge_to_surprise.learn.backbone import fresh_network
 
 
 @given(st.integers(3, 40), st.integers(1, 6), st.integers(0, 999))

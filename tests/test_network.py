@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from converge_to_surprise.config import Network
 from converge_to_surprise.learn import network as net
+from converge_to_surprise.learn.backbone import fresh_network
 
 FIVE = Network(clusters=5, width=2)
 
@@ -64,11 +65,11 @@ def test_a_folded_network_takes_any_size_and_does_less_work() -> None:
 
 def test_a_start_is_drawn_from_its_seed_and_leaves_the_global_generator_alone() -> None:
     before = torch.get_rng_state()
-    first = net.flatten(net.fresh_network(1, FIVE, 1, seed=3))
+    first = net.flatten(fresh_network(1, FIVE, 1, seed=3))
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(first, net.flatten(net.fresh_network(1, FIVE, 1, seed=3)))
-    assert not torch.equal(first, net.flatten(net.fresh_network(1, FIVE, 1, seed=4)))
-    assert not torch.equal(first, net.flatten(net.fresh_network(1, FIVE, 1, seed=3, attempt=1)))
+    assert torch.equal(first, net.flatten(fresh_network(1, FIVE, 1, seed=3)))
+    assert not torch.equal(first, net.flatten(fresh_network(1, FIVE, 1, seed=4)))
+    assert not torch.equal(first, net.flatten(fresh_network(1, FIVE, 1, seed=3, attempt=1)))
 
 
 def test_the_first_start_that_is_lively_enough_is_taken_or_else_the_liveliest() -> None:
@@ -76,7 +77,7 @@ def test_the_first_start_that_is_lively_enough_is_taken_or_else_the_liveliest() 
     drawn = {attempt: net.ResNet9(1, 2, 1) for attempt in range(len(alive))}
     position = {id(network): attempt for attempt, network in drawn.items()}
 
-    def count(network: net.ResNet9) -> int:
+    def count(network: net.ClusterNetwork) -> int:
         return alive[position[id(network)]]
 
     assert net.lively_network(drawn.__getitem__, count, wanted=10, attempts=5) is drawn[3]

@@ -15,9 +15,9 @@ from converge_to_surprise.core import surprise
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import relaxed
+from converge_to_surprise.learn.backbone import fresh_network
 from converge_to_surprise.learn.labelling import label_views
 from converge_to_surprise.learn.neighbours import alike
-from converge_to_surprise.learn.network import fresh_network
 from converge_to_surprise.learn.trainer import Trainer
 
 

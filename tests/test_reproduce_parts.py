@@ -30,8 +30,8 @@ from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.datasets import Dataset
 from converge_to_surprise.data.store import ImageStore
 from converge_to_surprise.learn import merge
-from converge_to_surprise.learn.labelling import label_with_both
-from converge_to_surprise.learn.network import fresh_network
+from converge_to_surprise.learn.backbone import fresh_network
+from converge_to_surprise.learn.labelling import read_whole
 from converge_to_surprise.learn.trainer import Trainer
 from converge_to_surprise.reproduce import cost, curves, panels, plan, pool, published, tables
 from converge_to_surprise.reproduce.variants import VARIANTS, differences
@@ -128,7 +128,7 @@ def test_both_views_by_a_slow_loop(bars: Tensor) -> None:
         for view in make_views(to_float(bars), config.views) * 30:
             features = network.features(view)
         network.head.bias.copy_(-(network.head.weight @ features.mean(0)))
-    first, second, both = label_with_both(network, bars, config.views)
+    first, second, both, _, _ = read_whole(network, bars, config.views, 10.0)
     network.eval()
     with torch.no_grad():
         for index, image in enumerate(bars):

@@ -98,7 +98,7 @@ def assessment(known: bool) -> Assessment:
     labels = np.array([0, 0, 1, 1], dtype=np.int64)
     classes = np.array([7, 7, 4, 7], dtype=np.int64) if known else None
     measures = Measures(surprise=0.25, orderliness=1.5, agreement=0.75, surprising=1, active=2)
-    return Assessment(labels, labels == 0, [5, 3], measures, rows, classes, np.array([0, 0, 1, 0], dtype=np.int64))
+    return Assessment(labels, np.array([0, 0, 1, 0], dtype=np.int64), [5, 3], measures, rows, classes)
 
 
 def shown(known: bool) -> str:

@@ -29,6 +29,7 @@ from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn.record import Record
 from converge_to_surprise.learn.trainer import Snapshot, Trainer
 from converge_to_surprise.run import checkpoint, session
+from converge_to_surprise.run.opening import open_newest
 from converge_to_surprise.run.rundir import RunFolder
 
 
@@ -235,7 +236,7 @@ def test_a_finished_run_stays_as_it_is(whole: Whole, tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_run_is_refused(whole: Whole, tmp_path: Path) -> None:
     run, _, dataset = begin(whole.source, [*whole.flags, "--seed", "3"], tmp_path / "run")
     shutil.copytree(whole.run.checkpoints, run.checkpoints)
-    for use in (lambda: session.reopen(run, dataset), lambda: session.trained_network(run)):
+    for use in (lambda: session.reopen(run, dataset), lambda: open_newest(run)):
         with pytest.raises(ValueError, match="is a checkpoint of another run") as refused:
             use()
         assert str(run.checkpoints) in str(refused.value)

@@ -1,14 +1,13 @@
 """The program: ``cts``, or ``python -m converge_to_surprise``."""
 
-import os
 import signal
+
+from . import let_waiting_threads_sleep
 
 
 def main() -> int:
     """Run the command line."""
-    # Threads that wait for each other must sleep, not spin: on a machine that does anything else besides, spinning
-    # makes a training step ten times slower. The setting is read when torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    let_waiting_threads_sleep()
     try:
         from . import cli
 

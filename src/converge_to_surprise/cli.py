@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import json
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -20,14 +19,18 @@ from . import __version__, configfile, presets
 from .config import Config, SearchName, SettingError, Stage
 from .core.plain import one_line
 from .data import datasets
+from .data.reading import Colour, LabelSource, Reading
 from .data.room import memory_ran_out
 from .data.store import check_clusterable
 from .learn.trainer import Trainer, available_threads
+from .report.command import Compare, Relabel, Report, compare, relabel, report
 from .reproduce.command import Reproduce, reproduce
 from .run import session
-from .run.files import read_json
 from .run.rundir import RunFolder
-from .screen import ProgressDisplay, cluster_table, verdict
+from .screen import ProgressDisplay, cluster_table, verdict, warn_of_damage
+from .use.command import Export, Predict, Sort, SourceName, export, predict, sort
+from .use.evaluate import Evaluate, Run, Show, evaluate, show
+from .use.images import load_shown
 
 
 class _BadStage(Exception):  # noqa: N818 - a message on its way to the user
@@ -58,16 +61,13 @@ def _stage_rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.
     )
 
 
-Source = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
-Run = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-
-
 @dataclass(frozen=True)
 class Fit:
     """Find the clusters in a set of images and keep the run in a folder."""
 
-    source: Source
-    """A data set (mnist, fashion-mnist, usps, digits) or an .npz or .npy file of images."""
+    source: SourceName
+    """A folder of pictures, a .csv or .parquet file with their paths, an .npz, .npy or IDX file, or a data set (mnist,
+    fashion-mnist, usps, digits)."""
     out: Path
     """Folder for the run; it must not hold one already."""
     preset: presets.PresetName = "fast"
@@ -76,6 +76,12 @@ class Fit:
     """evolution or relaxed, in place of the preset's."""
     data_dir: Path | None = None
     """Folder with local copies of the named data sets (also: the CTS_DATA variable)."""
+    image_size: int | None = None
+    """Pictures: longer side in pixels to which they are brought; by default 48, or less if they are smaller."""
+    colour: Colour = "auto"
+    """Pictures: in colour or grey; auto looks at them."""
+    labels: LabelSource = "none"
+    """Pictures: from-folders takes the folders directly below as classes, for evaluation only."""
     config: Path | None = None
     """TOML or JSON file of settings, laid over the preset; flags are laid over both."""
     force: bool = False
@@ -93,46 +99,34 @@ class Resume:
     """Folder with local copies of the named data sets, if it has moved."""
 
 
-@dataclass(frozen=True)
-class Evaluate:
-    """Compare a run's clusters with known classes, on the test split where there is one."""
-
-    run: Run
-    source: Source
-    json: bool = False
-    """Print one JSON object instead of a table."""
-    split: Literal["test", "train"] = "test"
-    clusters: int | None = None
-    """Read the merge tree at this many clusters instead of where it was cut."""
-    data_dir: Path | None = None
-    """Folder with local copies of the named data sets."""
-
-
-@dataclass(frozen=True)
-class Show:
-    """Say what a run is, how far it got and what it found."""
-
-    run: Run
-
-
 Command = (
     Annotated[Fit, tyro.conf.subcommand("fit")]
     | Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Show, tyro.conf.subcommand("show")]
+    | Annotated[Predict, tyro.conf.subcommand("predict")]
+    | Annotated[Sort, tyro.conf.subcommand("sort")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Relabel, tyro.conf.subcommand("relabel")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
 )
 
 
 def fit(command: Fit, arguments: Sequence[str], console: Console) -> None:
     run = RunFolder.claim(command.out, command.force)
-    dataset = datasets.load(command.source, command.data_dir)
+    reading = Reading(command.image_size, command.colour, command.labels)
+    dataset = load_shown(command.source, command.data_dir, reading, console)
     check_clusterable(dataset.train, command.source)
     config = _effective(command, arguments, dataset)
     name = datasets.canonical(command.source)
     source = name or str(Path(command.source).resolve())
-    trainer = session.begin(run, dataset, source, command.data_dir, command.preset, config)
+    trainer = session.begin(run, dataset, source, command.data_dir, command.preset, config, command.labels)
     _carry_on(run, trainer, dataset, console)
+    if dataset.classes_offered:
+        text = f"the {dataset.classes_offered} folders of {command.source} look like classes: compare with them by"
+        console.print(f"{text} `cts evaluate {run.path} {command.source}`", markup=False, soft_wrap=True)
 
 
 def _effective(command: Fit, arguments: Sequence[str], dataset: datasets.Dataset) -> Config:
@@ -150,17 +144,12 @@ def resume(command: Resume, console: Console) -> None:
     run = RunFolder.open(command.run)
     description = run.description()
     saved = None if description.data_dir is None else Path(description.data_dir)
-    dataset = datasets.load(description.source, command.data_dir or saved)
+    reading = Reading(labels=description.labels)
+    dataset = load_shown(description.source, command.data_dir or saved, reading, console, description.shape)
     with run.locked():  # from here on: what is read must still be so when it is written
         trainer, problems = session.reopen(run, dataset)
-        _warn(problems)
+        warn_of_damage(problems)
         _carry_on(run, trainer, dataset, console)
-
-
-def _warn(problems: Sequence[str]) -> None:
-    for problem in problems:
-        text = one_line(f"warning: {problem}")
-        Console(stderr=True).print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def _carry_on(run: RunFolder, trainer: Trainer, dataset: datasets.Dataset, console: Console) -> None:
@@ -168,63 +157,10 @@ def _carry_on(run: RunFolder, trainer: Trainer, dataset: datasets.Dataset, conso
         assessment = session.carry_on(run, trainer, dataset, [display])
     console.print(cluster_table(assessment))
     console.print(verdict(assessment), markup=False)
+    if dataset.quarantine:
+        text = f"{len(dataset.quarantine):,} files could not be read: see {run.quarantine}"
+        console.print(text, markup=False, soft_wrap=True)
     console.print(f"{trainer.seconds:.0f} s, run in {run.path}", markup=False, soft_wrap=True)
-
-
-def evaluate(command: Evaluate, console: Console) -> None:
-    trained = session.trained_network(RunFolder.open(command.run), command.clusters)
-    network = trained.network
-    _warn(trained.problems)
-    dataset = datasets.load(command.source, command.data_dir)
-    store = dataset.train if command.split == "train" else dataset.evaluation
-    if store.images.shape[1] != network.channels:
-        raise ValueError(
-            f"the images of {command.source} have {store.images.shape[1]} channels; "
-            f"the run was made with {network.channels}"
-        )
-    assessment = trained.assess(store)
-    if command.json:
-        print(json.dumps(assessment.scores()))
-        return
-    console.print(cluster_table(assessment))
-    console.print(verdict(assessment), markup=False)
-
-
-def show(command: Show, console: Console) -> None:
-    run = RunFolder.open(command.run)
-    description = run.description()
-    records = run.records()
-    rows = [
-        ("source", f"{description.source}: {description.images:,} images of {'x'.join(map(str, description.shape))}"),
-        ("preset", f"{description.preset}, seed {description.config.seed}, threads {description.config.threads}"),
-        ("schedule", " ".join(map(str, description.config.schedule))),
-        ("program", f"version {description.program}"),
-        ("steps", f"{len(records):,} done, {'finished' if run.result.is_file() else 'not finished'}"),
-    ]
-    if records:
-        last = records[-1]
-        rows.append(("last", " ".join(f"{key}={value}" for key, value in last.items())))
-    if run.result.is_file():
-        result = read_json(run.result)
-        if not isinstance(result, dict):
-            raise ValueError(f"{run.result} is damaged: it is not a table of figures")
-        keys = (
-            "n_clusters",
-            "n_surprising",
-            "surprise",
-            "orderliness",
-            "agreement",
-            "acc",
-            "nmi",
-            "ari",
-            "acc_both",
-            "nmi_both",
-            "ari_both",
-            "seconds",
-        )
-        rows.append(("result", " ".join(f"{key}={result[key]}" for key in keys if result.get(key) is not None)))
-    for name, text in rows:
-        console.print(one_line(f"{name:<9} {text}"), markup=False, soft_wrap=True)
 
 
 def _parse(kind: Any, arguments: Sequence[str], default: Any = tyro.MISSING) -> Any:
@@ -269,6 +205,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 evaluate(command, console)
             case Show():
                 show(command, console)
+            case Predict():
+                predict(command, console)
+            case Sort():
+                sort(command, console)
+            case Export():
+                export(command, console)
+            case Report():
+                report(command, console)
+            case Compare():
+                compare(command, console)
+            case Relabel():
+                relabel(command, console)
             case Reproduce():
                 return reproduce(command, console)
     except (ValueError, _BadStage) as error:

@@ -199,7 +199,7 @@ class Merge:
         check(self.wide_pairs >= 0, "merge.wide_pairs", self.wide_pairs, "at least 0")
         check(self.alike_pairs >= 1, "merge.alike_pairs", self.alike_pairs, "at least 1")
         check(0 <= self.drop <= 1, "merge.drop", self.drop, "from 0 to 1")
-        check(self.clusters == 0 or self.clusters >= 2, "merge.clusters", self.clusters, "0 or at least 2")
+        check(self.clusters >= 0, "merge.clusters", self.clusters, "at least 0")
         check(0 <= self.smallest < 1, "merge.smallest", self.smallest, "at least 0 and below 1")
 
 

@@ -15,13 +15,13 @@ from .config import Augmentation, Config, Consolidation, Evolution, Network, Sea
 PresetName = Literal["fast", "paper"]
 
 AUGMENTATION = {
-    "mnist": Augmentation(rotation=20, crop=4, brightness=0.3, contrast=0.3),
-    "fashion-mnist": Augmentation(rotation=20, crop=4, brightness=0.3, contrast=0.3, flip_prob=0.5),
+    "mnist": Augmentation(rotation=20.0, crop=4, brightness=0.3, contrast=0.3),
+    "fashion-mnist": Augmentation(rotation=20.0, crop=4, brightness=0.3, contrast=0.3, flip_prob=0.5),
     "usps": Augmentation(
-        rotation=10, rotation_prob=0.5, crop=2, brightness=0.15, contrast=0.15, zoom_out=(2, 6), zoom_out_prob=1.0
+        rotation=10.0, rotation_prob=0.5, crop=2, brightness=0.15, contrast=0.15, zoom_out=(2, 6), zoom_out_prob=1.0
     ),
     # Not in the paper: USPS's at half the size, with the rotation of a cleaner hand.
-    "digits": Augmentation(rotation=15, crop=2, brightness=0.2, contrast=0.2, zoom_out=(1, 3), zoom_out_prob=1.0),
+    "digits": Augmentation(rotation=15.0, crop=2, brightness=0.2, contrast=0.2, zoom_out=(1, 3), zoom_out_prob=1.0),
 }
 UPSAMPLE = {"usps": 2, "digits": 2}
 
@@ -43,7 +43,7 @@ RELAXED_EPOCHS = 10
 def auto_augmentation(channels: int, height: int, width: int) -> Augmentation:
     """For images that no table lists: rotation and jitter as for MNIST, the crop in proportion, no mirror images."""
     return Augmentation(
-        rotation=15,
+        rotation=15.0,
         crop=round(min(height, width) / 7),
         brightness=0.3,
         contrast=0.3,
@@ -69,7 +69,7 @@ def resolve(
             views=replace(views, fill=True),
             augmentation=replace(augmentation, sampling="bilinear", outside="image"),
             network=Network(folded=True),
-            consolidation=Consolidation(logit_scale=10),
+            consolidation=Consolidation(logit_scale=10.0),
         )
     if search == "relaxed":
         return _relaxed(config, images)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Table
 from rich.text import Text
 
+from .core.plain import one_line
 from .learn.record import Record
 from .run.result import Assessment
 
@@ -91,6 +93,40 @@ class ProgressDisplay:
             f"{record.stage:<8} step {record.step + 1}/{self._total}  {measures_text(record)}  "
             f"{self._speed:,.0f} views/s  {left:.0f} s left"
         )
+
+
+def warn_of_damage(problems: Sequence[str]) -> None:
+    """Say on the error stream what is damaged and what was done about it."""
+    for problem in problems:
+        text = one_line(f"warning: {problem}")
+        Console(stderr=True).print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+class CountDisplay:
+    """How many of how many are done: a bar in a terminal, a line now and then elsewhere."""
+
+    def __init__(self, console: Console, unit: str, total: int) -> None:
+        self._console, self._unit, self._printed = console, unit, time.monotonic()
+        self._bar: Progress | None = None
+        if console.is_terminal:
+            columns = (TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.description}"), BarColumn())
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+            self._task = self._bar.add_task(unit, total=total)
+
+    def __enter__(self) -> CountDisplay:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._bar:
+            self._bar.start()  # only now: what is there already needs no bar
+            self._bar.update(self._task, completed=done, total=total)
+        elif time.monotonic() - self._printed >= PLAIN_SECONDS:
+            self._printed = time.monotonic()
+            self._console.print(f"{done:,} of {total:,} {self._unit}", soft_wrap=True)
 
 
 def cluster_table(assessment: Assessment) -> Table:

@@ -168,7 +168,8 @@ class Patient:
         demand(_timeless(ours.records()) == _timeless(theirs.records()), "another history")
         results = [json.loads(run.result.read_text()) for run in (ours, theirs)]
         demand(_timeless(results[:1]) == _timeless(results[1:]), "another result")
-        demand(_names(ours) == {"config.json", "history.jsonl", "result.json", "labels.csv"}, f"stray: {_names(ours)}")
+        demand(ours.model.read_bytes() == theirs.model.read_bytes(), "another model")
+        demand(_names(ours) == _names(theirs), f"stray: {_names(ours) ^ _names(theirs)}")
         kept = sorted(path.name for path in ours.checkpoints.iterdir())
         pairs = {name.split(".")[0] for name in kept}
         demand(len(pairs) <= checkpoint.KEEP and len(kept) == 2 * len(pairs), f"stray checkpoints: {kept}")

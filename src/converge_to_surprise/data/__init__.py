@@ -1,1 +1,1 @@
-"""What comes from disk: named data sets and arrays of images."""
+"""What comes from disk: named data sets, arrays of images, and the user's own pictures."""

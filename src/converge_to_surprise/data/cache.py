@@ -71,7 +71,7 @@ def cache_folder() -> Path:
     general = os.environ.get("XDG_CACHE_HOME")
     try:
         root = Path(own) if own else (Path(general) if general else Path.home() / ".cache") / "converge-to-surprise"
-        root.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):
             pass
     except (OSError, RuntimeError) as error:
@@ -202,7 +202,7 @@ def _building_folder(root: Path) -> Iterator[Path]:
     lock = FileLock(f"{folder}.lock")
     try:
         with lock:
-            folder.mkdir()
+            folder.mkdir(mode=0o700)  # others may not be meant to see the pictures
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)

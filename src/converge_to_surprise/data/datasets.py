@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import fetch_openml, load_digits
 
-from .arrays import read_arrays
+from .arrayfile import read_arrays
 from .cache import Progress, cached
 from .decode import Shape
 from .idx import find_idx, labels_beside, looks_like_idx, read_idx
@@ -155,7 +155,7 @@ def _pictures(listing: Listing, reading: Reading, progress: Progress | None, sha
             f"and clustering needs at least 2, useful clusters many more{aside}"
         )
     given = listing.classes
-    classes = None if given is None else np.array([given[position] for position in decoded.positions])
+    classes = None if given is None else np.array([given[position] for position in decoded.positions], object)
     store = replace(
         to_store(decoded.pixels, classes, listing.source),
         names=[listing.names[position] for position in decoded.positions],

@@ -8,6 +8,7 @@ checked before anything is decoded, only six formats are tried, and whatever the
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import stat
 import threading
@@ -93,18 +94,17 @@ def _plain_picture(path: str | Path, side: int) -> Iterator[tuple[Image.Image, t
     """The first frame, upright, as L or RGB, at least twice ``side`` long or in full, and its full upright size."""
     try:
         _check_kind(path)
-        with (
-            open(path, "rb") as file,
-            _identify(file) as image,
-            _large if image.width * image.height > LARGE else contextlib.nullcontext(),
-        ):
+        with open(path, "rb") as file, _identify(file) as image:
             _check_size(image)
             full = image.size
-            image.draft(None, (2 * side, 2 * side))
-            image.load()
-            plain, turn = to_plain(image), _orientation(image)
-            upright = plain.transpose(_UPRIGHT[turn]) if turn in _UPRIGHT else plain
-            yield upright, full[::-1] if turn >= 5 else full
+            image.draft(None, (2 * side, 2 * side))  # JPEG only: decoded at 1/2, 1/4 or 1/8 of its size
+            # A progressive JPEG is held in full whatever comes out of it.
+            held = math.prod(full if image.info.get("progressive") else image.size)
+            with _large if held > LARGE else contextlib.nullcontext():
+                image.load()
+                plain, turn = to_plain(image), _orientation(image)
+                upright = plain.transpose(_UPRIGHT[turn]) if turn in _UPRIGHT else plain
+                yield upright, full[::-1] if turn >= 5 else full
     except BadPicture:
         raise
     except UnknownMode as error:

@@ -37,7 +37,7 @@ class ImageStore:
 
 def to_store(pixels: Array, labels: Array | None, name: str) -> ImageStore:
     """Check an array of images and bring it to uint8 (N, C, H, W). ``name`` is what messages call it."""
-    images = _to_bytes(_to_nchw(np.asarray(pixels), name), name)
+    images = _to_bytes(to_nchw(np.asarray(pixels), name), name)
     if len(images) == 0:
         raise ValueError(f"{name} holds no images")
     if images.size == 0:
@@ -88,7 +88,8 @@ def check_clusterable(store: ImageStore, name: str) -> None:
         raise ValueError(f"every image of {name} is constant (a single grey value): there is nothing to see in them")
 
 
-def _to_nchw(pixels: Array, name: str) -> Array:
+def to_nchw(pixels: Array, name: str) -> Array:
+    """(N, H, W), (N, H, W, C) or (N, C, H, W) as (N, C, H, W). ``name`` is what messages call it."""
     if pixels.ndim == 3:
         return pixels[:, None]
     if pixels.ndim == 4 and pixels.shape[3] in (1, 3):

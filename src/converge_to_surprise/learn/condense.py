@@ -23,7 +23,7 @@ from . import randomness
 from .labelling import CHUNK, over_views
 from .merge import Choice, Tree
 from .neighbours import pool_positions
-from .network import ResNet9, channels_last
+from .network import ClusterNetwork, channels_last
 
 SAMPLE = 10_000
 """Images to whose clusters the new head is fitted."""
@@ -88,8 +88,14 @@ def move_parts(clusters: Numbers, parts: Numbers, links: Numbers) -> Numbers:
 
 @torch.no_grad()
 def condense(
-    network: ResNet9, images: Tensor, neighbours: Tensor, trees: list[Tree], choice: Choice, config: Config, step: int
-) -> ResNet9:
+    network: ClusterNetwork,
+    images: Tensor,
+    neighbours: Tensor,
+    trees: list[Tree],
+    choice: Choice,
+    config: Config,
+    step: int,
+) -> ClusterNetwork:
     """A network with the same trunk and one head with an output for every cluster."""
     positions = pool_positions(len(images), config.seed)
     place = torch.full((len(images),), -1)
@@ -99,19 +105,14 @@ def condense(
     generator = randomness.torch_generator(config.seed, "condense", step)
     sample = torch.randperm(len(positions), generator=generator)[:SAMPLE]
     features = _augmented_features(network, images[positions[sample]], config, generator)
-    single = ResNet9(network.channels, max(2, choice.clusters), network.width, folded=network.folded)
-    trunk = {name: value for name, value in network.state_dict().items() if not name.startswith("head.")}
-    single.load_state_dict(trunk, strict=False)
-    weight, bias = fit_head(features, np.tile(clusters[sample.numpy()], 2), single.clusters)
+    weight, bias = fit_head(features, np.tile(clusters[sample.numpy()], 2), max(2, choice.clusters))
     # Only the direction of the logits counts; this size keeps Adam's first steps proportionate.
     size = 0.05 / max(float(weight.std()), 1e-9)
-    single.head.weight.copy_(torch.from_numpy(weight * size))
-    single.head.bias.copy_(torch.from_numpy(bias * size))
-    return single.to(network.head.weight.device)
+    return network.with_head(torch.from_numpy(weight * size), torch.from_numpy(bias * size))
 
 
 def _votes(
-    network: ResNet9, images: Tensor, trees: list[Tree], choice: Choice, config: Config
+    network: ClusterNetwork, images: Tensor, trees: list[Tree], choice: Choice, config: Config
 ) -> tuple[Floats, Numbers]:
     """What every head says of every image: weights of its clusters (n, heads, clusters) and its output (n, heads)."""
     into = torch.full((network.heads, network.clusters, choice.clusters), torch.nan)
@@ -132,7 +133,7 @@ def _votes(
     return torch.cat(pooled).double().numpy(), torch.cat(parts).numpy()
 
 
-def _augmented_features(network: ResNet9, images: Tensor, config: Config, generator: torch.Generator) -> Floats:
+def _augmented_features(network: ClusterNetwork, images: Tensor, config: Config, generator: torch.Generator) -> Floats:
     """Features of view i of all images, then of view j, augmented as in training. (2 n, 8 width)"""
     device = next(network.parameters()).device
     network.eval()

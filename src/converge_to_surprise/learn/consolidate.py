@@ -17,7 +17,7 @@ from ..core.augment import augment
 from ..core.views import make_views, to_float
 from . import randomness
 from .labelling import label_views
-from .network import ResNet9, channels_last
+from .network import ClusterNetwork, channels_last
 
 
 def median_balance(labels: Tensor, generator: torch.Generator) -> Tensor:
@@ -45,12 +45,12 @@ def surrogate_set(
     return positions, labels_i[positions]
 
 
-def optimizer(network: ResNet9, config: Config) -> torch.optim.Adam:
+def optimizer(network: ClusterNetwork, config: Config) -> torch.optim.Adam:
     return torch.optim.Adam(network.parameters(), lr=config.consolidation.learning_rate)
 
 
 def consolidation_pass(
-    network: ResNet9, descent: torch.optim.Optimizer, images: Tensor, config: Config, step: int
+    network: ClusterNetwork, descent: torch.optim.Optimizer, images: Tensor, config: Config, step: int
 ) -> tuple[Tensor, Tensor, int]:
     """One pass over the contributing images.
 

@@ -13,7 +13,7 @@ number of clusters is flat up to the right number and falls after it: that is wh
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +28,12 @@ from ..core.views import make_views, to_float
 from . import randomness
 from .labelling import CHUNK
 from .neighbours import partners
-from .network import ResNet9, channels_last
+from .network import ClusterNetwork, channels_last
 
 Table = npt.NDArray[np.float64]
+
+PAIRS_PER_IMAGE = 20
+"""More pairs of one image say little that is new."""
 
 
 class Join(NamedTuple):
@@ -97,6 +100,13 @@ class Choice(NamedTuple):
     agreement: list[float]
     """Adjusted Rand index of the chosen head with every head at the cut."""
 
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> Choice:
+        """A choice from its fields as plain data."""
+        joins = [Join(*join) for join in data["joins"]]
+        borders = {int(clusters): value for clusters, value in data["borders"].items()}
+        return cls(**(data | {"joins": joins, "borders": borders}))
+
     @property
     def finest(self) -> int:
         """Clusters before any merging."""
@@ -113,7 +123,7 @@ class Choice(NamedTuple):
 
 
 @torch.inference_mode()
-def try_borders(network: ResNet9, images: Tensor, neighbours: Tensor, config: Config, step: int) -> Trial:
+def try_borders(network: ClusterNetwork, images: Tensor, neighbours: Tensor, config: Config, step: int) -> Trial:
     """Label pairs of both kinds."""
     side = min(images.shape[2:]) * config.views.upsample
     wide = widened(config.augmentation, config.merge.rotation, round(config.merge.crop * side))
@@ -134,9 +144,11 @@ def try_borders(network: ResNet9, images: Tensor, neighbours: Tensor, config: Co
             total += surprise.joint_counts(labels[0], labels[1], network.clusters).cpu()
         return total
 
+    most = PAIRS_PER_IMAGE * len(images)
     network.eval()
     trial = Trial(
-        tally(wide, config.merge.wide_pairs, share=0.0), tally(config.augmentation, config.merge.alike_pairs, share=1.0)
+        tally(wide, min(most, config.merge.wide_pairs), share=0.0),
+        tally(config.augmentation, min(most, config.merge.alike_pairs), share=1.0),
     )
     network.train()
     return trial
@@ -238,13 +250,3 @@ def grouped(joint: Tensor, groups: list[int]) -> Tensor:
     index = torch.tensor(groups)
     rows = torch.zeros_like(joint).index_add_(0, index, joint)
     return torch.zeros_like(joint).index_add_(1, index, rows)
-
-
-@torch.no_grad()
-def one_head(network: ResNet9, head: int) -> ResNet9:
-    """The network with only one of its heads."""
-    single = ResNet9(network.channels, network.clusters, network.width, folded=network.folded)
-    state = network.state_dict()
-    rows = slice(head * network.clusters, (head + 1) * network.clusters)
-    single.load_state_dict(state | {name: state[name][rows] for name in ("head.weight", "head.bias")})
-    return single.to(network.head.weight.device)

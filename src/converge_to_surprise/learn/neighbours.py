@@ -17,7 +17,7 @@ from ..config import Config
 from ..core.views import to_float
 from . import randomness
 from .labelling import view_features
-from .network import ResNet9
+from .network import ClusterNetwork
 
 SIDE = 32
 """Larger images are compared at about this size."""
@@ -74,7 +74,7 @@ def pool_positions(images: int, seed: int) -> Tensor:
     return torch.randperm(images, generator=generator)[:POOL].sort().values
 
 
-def alike(network: ResNet9 | None, images: Tensor, config: Config, threads: int) -> Tensor:
+def alike(network: ClusterNetwork | None, images: Tensor, config: Config, threads: int) -> Tensor:
     """Neighbours of every image (N, config.relaxed.neighbours): by its pixels or, given a network, by its features."""
     if network is None:
         points = pixel_points(images, randomness.torch_generator(config.seed, "components"))

@@ -1,16 +1,14 @@
-"""ResNet-9 (paper 4.1) as a chain of units, and its flat parameter vector."""
+"""The network: a trunk and a linear head. ResNet-9 (paper 4.1) as a chain of units; the flat parameter vector."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from ..config import Network
-from . import randomness
 
 Skip = Literal["", "open", "close"]
 
@@ -52,19 +50,71 @@ def fold(x: Tensor) -> Tensor:
     return channels_last(F.pixel_unshuffle(x, 2))
 
 
-class ResNet9(nn.Module):
+class ClusterNetwork(nn.Module):
+    """A trunk that makes a feature vector of a view, and a linear layer with ``heads`` x ``clusters`` outputs.
+
+    Whoever derives from it builds its trunk first and then calls ``add_head``: the random start draws in that order.
+    """
+
+    head: nn.Linear
+
+    def __init__(self, channels: int, clusters: int, heads: int) -> None:
+        super().__init__()
+        self.channels = channels
+        self.clusters = clusters
+        self.heads = heads
+
+    def add_head(self, features: int) -> None:
+        self.head = nn.Linear(features, self.heads * self.clusters)
+
+    def features(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, D)"""
+        raise NotImplementedError
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Plain outputs, (B, clusters), or (B, heads, clusters) with several heads."""
+        return self.outputs(self.features(x))
+
+    def outputs(self, features: Tensor) -> Tensor:
+        """The same from features (B, D)."""
+        out: Tensor = self.head(features)
+        return out if self.heads == 1 else out.reshape(len(out), self.heads, self.clusters)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The logits of each head with length 1, as in the paper; their argmax is the cluster."""
+        return F.normalize(self.logits(x), dim=-1)
+
+    @torch.no_grad()
+    def with_head(self, weight: Tensor, bias: Tensor) -> Self:
+        """A copy with one head that has these weights (clusters, D) and biases (clusters,)."""
+        twin = copy.deepcopy(self)
+        twin.clusters, twin.heads = len(bias), 1
+        with torch.device("meta"):  # nothing is drawn for weights that are set at once
+            twin.head = nn.Linear(weight.shape[1], len(bias))
+        twin.head.to_empty(device=self.head.weight.device)
+        twin.head.weight.copy_(weight)
+        twin.head.bias.copy_(bias)
+        return twin
+
+    def single(self) -> Self:
+        """The network itself, or with the head in the middle (which has the middle one of the floors) if not merged."""
+        return self if self.heads == 1 else self.one_head(self.heads // 2)
+
+    def one_head(self, head: int) -> Self:
+        """A copy with only one of its heads."""
+        rows = slice(head * self.clusters, (head + 1) * self.clusters)
+        return self.with_head(self.head.weight[rows], self.head.bias[rows])
+
+
+class ResNet9(ClusterNetwork):
     """Two stems, two residual blocks, global average pooling, a linear layer with ``heads`` x ``clusters`` outputs.
 
     ``folded`` replaces the two convolutions at full size by one on folded pixels: no pixel is lost, half the work.
     """
 
     def __init__(self, channels: int, clusters: int, width: int = 8, heads: int = 1, folded: bool = False) -> None:
-        super().__init__()
         w = width
-        self.channels = channels
-        self.width = width
-        self.clusters = clusters
-        self.heads = heads
+        super().__init__(channels, clusters, heads)
         self.folded = folded
         entrance = [Unit(4 * channels, 2 * w)] if folded else [Unit(channels, w), Unit(w, 2 * w, pool=True)]
         self.units = nn.ModuleList(
@@ -78,7 +128,7 @@ class ResNet9(nn.Module):
                 Unit(8 * w, 8 * w, skip="close"),
             ]
         )
-        self.head = nn.Linear(8 * w, heads * clusters)
+        self.add_head(8 * w)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def enter(self, x: Tensor) -> Tensor:
@@ -97,15 +147,6 @@ class ResNet9(nn.Module):
                 x = x + kept
         return x.mean((2, 3))
 
-    def logits(self, x: Tensor) -> Tensor:
-        """Plain outputs, (B, clusters), or (B, heads, clusters) with several heads."""
-        out: Tensor = self.head(self.features(x))
-        return out if self.heads == 1 else out.reshape(len(out), self.heads, self.clusters)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The logits of each head with length 1, as in the paper; their argmax is the cluster."""
-        return F.normalize(self.logits(x), dim=-1)
-
 
 def channels_last(views: Tensor) -> Tensor:
     """The memory order in which small convolutions are fastest."""
@@ -113,13 +154,13 @@ def channels_last(views: Tensor) -> Tensor:
 
 
 def flatten(network: nn.Module) -> Tensor:
-    """θ: all parameters as one vector. (D,)"""
-    return torch.cat([p.detach().reshape(-1) for p in network.parameters()])
+    """θ: all parameters that are trained, as one vector. (D,)"""
+    return torch.cat([p.detach().reshape(-1) for p in network.parameters() if p.requires_grad])
 
 
 def unflatten(theta: Tensor, network: nn.Module) -> dict[str, Tensor]:
     """θ as named tensors of the network's shapes (views of θ)."""
-    named = dict(network.named_parameters())
+    named = {name: p for name, p in network.named_parameters() if p.requires_grad}
     sizes = [p.numel() for p in named.values()]
     if theta.shape != (sum(sizes),):
         raise ValueError(f"the vector has shape {tuple(theta.shape)}; this network has {sum(sizes)} parameters")
@@ -134,16 +175,12 @@ def load_flat(theta: Tensor, network: nn.Module) -> None:
         network.get_parameter(name).copy_(value)
 
 
-def fresh_network(channels: int, settings: Network, heads: int, seed: int, attempt: int = 0) -> ResNet9:
-    """A network with torch's standard random start, drawn from (seed, attempt) and nothing else."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(randomness.torch_seed(seed, "start", attempt))
-        return ResNet9(channels, settings.clusters, settings.width, heads, settings.folded)
-
-
 def lively_network(
-    draw_network: Callable[[int], ResNet9], outputs_alive: Callable[[ResNet9], int], wanted: int, attempts: int = 100
-) -> ResNet9:
+    draw_network: Callable[[int], ClusterNetwork],
+    outputs_alive: Callable[[ClusterNetwork], int],
+    wanted: int,
+    attempts: int = 100,
+) -> ClusterNetwork:
     """The first random start in which at least ``wanted`` outputs win some view; the liveliest if none does."""
     best, most = draw_network(0), -1
     for attempt in range(attempts):

@@ -24,7 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import evolution
-from .network import ResNet9, Unit, channels_last, pooled_size, unflatten
+from .backbone import hold_still, whole_logits
+from .network import ClusterNetwork, ResNet9, Unit, channels_last, pooled_size, unflatten
 
 
 class Statistics(NamedTuple):
@@ -185,12 +186,17 @@ class Views(NamedTuple):
     second: Tensor
 
 
-def member_labels(network: ResNet9, theta: Tensor, views: Views, chunk: int) -> tuple[Tensor, Tensor] | None:
+@torch.inference_mode()
+def member_labels(network: ClusterNetwork, theta: Tensor, views: Views, chunk: int) -> tuple[Tensor, Tensor] | None:
     """Labels (N,) of both views under θ, or None if the network's outputs are not finite."""
     parameters = unflatten(theta, network)
     labels = []
     for view in views:
-        logits, _ = batch_logits(network, parameters, view, chunk)
+        # Only of our own network is it known how to walk it layer by layer.
+        if isinstance(network, ResNet9):
+            logits, _ = batch_logits(network, parameters, view, chunk)
+        else:
+            logits = whole_logits(network, parameters, view)
         if not bool(logits.isfinite().all()):
             return None
         labels.append(logits.argmax(-1))
@@ -198,7 +204,7 @@ def member_labels(network: ResNet9, theta: Tensor, views: Views, chunk: int) -> 
 
 
 def scores(
-    network: ResNet9,
+    network: ClusterNetwork,
     theta: Tensor,
     generation: evolution.Generation,
     views: Views,
@@ -211,6 +217,7 @@ def scores(
         (parameters,) = evolution.ask(theta, generation, range(member, member + 1))
         return member_labels(network, parameters, views, generation.settings.chunk)
 
+    hold_still(network)
     # The score itself is called here, member by member in order: it may be the user's and need not be thread-safe.
     members = range(generation.settings.population)
     values = [float("nan") if labels is None else float(score(*labels)) for labels in workers.map(labels_of, members)]
@@ -218,8 +225,11 @@ def scores(
 
 
 @torch.no_grad()
-def refresh(network: ResNet9, views: Views, chunk: int, workers: Executor) -> tuple[Tensor, Tensor]:
+def refresh(network: ClusterNetwork, views: Views, chunk: int, workers: Executor) -> tuple[Tensor, Tensor]:
     """Label a batch with the network itself in training mode and move its running statistics once per view."""
+    if not isinstance(network, ResNet9):
+        hold_still(network)
+        return network(views.first).argmax(-1), network(views.second).argmax(-1)
     parameters = {name: value.detach() for name, value in network.named_parameters()}
 
     def forward(view: Tensor) -> tuple[Tensor, list[Statistics]]:

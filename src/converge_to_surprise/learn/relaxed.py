@@ -23,7 +23,7 @@ from ..core.augment import augment
 from ..core.surprise import divergence
 from ..core.views import make_views, to_float
 from . import randomness
-from .network import ResNet9, channels_last
+from .network import ClusterNetwork, channels_last
 
 WARM_UP = 30
 """Steps over which the learning rate rises."""
@@ -70,7 +70,7 @@ def diversity(share: Tensor, settings: Relaxed, progress: float) -> Tensor:
     return settings.diversity * lacking.clamp(max=0)
 
 
-def optimizer(network: ResNet9, config: Config) -> torch.optim.Adam:
+def optimizer(network: ClusterNetwork, config: Config) -> torch.optim.Adam:
     return torch.optim.Adam(network.parameters(), lr=config.relaxed.learning_rate)
 
 
@@ -85,7 +85,12 @@ class Moment(NamedTuple):
 
 
 def relaxed_step(
-    network: ResNet9, ascent: torch.optim.Optimizer, images: Tensor, partners: Tensor, config: Config, moment: Moment
+    network: ClusterNetwork,
+    ascent: torch.optim.Optimizer,
+    images: Tensor,
+    partners: Tensor,
+    config: Config,
+    moment: Moment,
 ) -> tuple[Tensor, Tensor]:
     """One step on uint8 images (B, C, H, W), view j being the partner's; returns both views' labels (B, heads)."""
     settings = config.relaxed
@@ -111,7 +116,7 @@ def relaxed_step(
 
 
 @torch.no_grad()
-def calibrate(network: ResNet9, images: Tensor, config: Config, rounds: int = 8) -> None:
+def calibrate(network: ClusterNetwork, images: Tensor, config: Config, rounds: int = 8) -> None:
     """Start the heads as random directions of the whitened features, so that many outputs win somewhere.
 
     torch's standard start leaves 3 of 64 outputs alive, and a search that starts with 3 clusters stays there.

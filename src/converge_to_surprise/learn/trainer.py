@@ -24,8 +24,9 @@ from ..config import Config
 from ..core.augment import augment
 from ..core.views import make_views, to_float
 from . import condense, consolidate, evolution, merge, neighbours, population, randomness, relaxed, schedule
+from .backbone import Backbone, build_network, fresh_network
 from .labelling import label_views
-from .network import ResNet9, flatten, fresh_network, lively_network, load_flat
+from .network import ClusterNetwork, flatten, lively_network, load_flat
 from .record import Measures, Record, measure
 
 
@@ -44,11 +45,16 @@ def available_threads() -> int:
 class Trainer:
     """Carries a network through a schedule."""
 
-    def __init__(self, images: Tensor, config: Config, score: evolution.Score | None = None) -> None:
-        """``images``: uint8 (N, C, H, W). ``score``: what evolution maximises, in place of the configured one."""
+    def __init__(
+        self, images: Tensor, config: Config, score: evolution.Score | None = None, backbone: Backbone | None = None
+    ) -> None:
+        """``images``: uint8 (N, C, H, W). ``score``: what evolution maximises, in place of the configured one.
+        ``backbone``: the user's own network in place of ResNet-9.
+        """
         check_fit(images, config)
         self.images = images
         self.config = config
+        self.backbone = backbone
         self.score = score or evolution.named_score(config.evolution.score, config.network.clusters)
         self.device = torch.device(config.device)
         self.threads = config.threads or available_threads()
@@ -59,7 +65,7 @@ class Trainer:
         self.optimizer: torch.optim.Optimizer | None = None
         self.neighbours: Tensor | None = None
         self.merged: merge.Choice | None = None
-        self.searched: ResNet9 | None = None
+        self.searched: ClusterNetwork | None = None
         with _threads(self.threads):
             self.network = self._start()
 
@@ -119,7 +125,7 @@ class Trainer:
         head = self.network.heads // 2
         return self._measure(labels_i[:, head], labels_j[:, head])
 
-    def _alike(self, network: ResNet9 | None) -> Tensor:
+    def _alike(self, network: ClusterNetwork | None) -> Tensor:
         return neighbours.alike(network, self.images, self.config, self.threads)
 
     def _merge(self, step: schedule.Step) -> Measures:
@@ -133,7 +139,7 @@ class Trainer:
         labels, _ = label_views(self.network, self.images[sample], self.config.views)
         labels = labels.reshape(len(sample), -1)
         self.merged = merge.choose(trees, trial.alike, labels.numpy(), self.config.merge)
-        self.searched = merge.one_head(self.network, self.merged.head)
+        self.searched = self.network.one_head(self.merged.head)
         self.network = condense.condense(
             self.network, self.images, self.neighbours, trees, self.merged, self.config, step.number
         )
@@ -160,22 +166,22 @@ class Trainer:
         views = make_views(pixels, self.config.views, generator)
         return population.Views(*(augment(view, self.config.augmentation, generator) for view in views))
 
-    def _start(self) -> ResNet9:
+    def _start(self) -> ClusterNetwork:
         """The random start: calibrated heads for the relaxed search, the paper's lively draw for evolution."""
         settings = self.config.network
         channels = self.images.shape[1]
         if self.config.schedule[0].kind == "relaxed":
             heads = self.config.relaxed.heads
-            network = fresh_network(channels, settings, heads, self.config.seed).to(self.device)
+            network = fresh_network(channels, settings, heads, self.config.seed, backbone=self.backbone).to(self.device)
             if self.config.relaxed.calibrate:
                 relaxed.calibrate(network, self.images, self.config)
             return network
         views = self._training_views(torch.arange(min(500, len(self.images))), 0)
 
-        def draw(attempt: int) -> ResNet9:
-            return fresh_network(channels, settings, 1, self.config.seed, attempt).to(self.device)
+        def draw(attempt: int) -> ClusterNetwork:
+            return fresh_network(channels, settings, 1, self.config.seed, attempt, self.backbone).to(self.device)
 
-        def alive(network: ResNet9) -> int:
+        def alive(network: ClusterNetwork) -> int:
             labels = population.member_labels(network, flatten(network), views, self.config.evolution.chunk)
             return 0 if labels is None else len(torch.cat(labels).bincount().nonzero())
 
@@ -208,8 +214,8 @@ class Trainer:
         """Continue from a snapshot of a trainer with the same images and configuration."""
         tensors, data = snapshot
         channels = self.images.shape[1]
-        self.network = network_of(snapshot, self.config, channels)
-        self.searched = searched_network_of(snapshot, self.config, channels)
+        self.network = network_of(snapshot, self.config, channels, self.backbone)
+        self.searched = searched_network_of(snapshot, self.config, channels, self.backbone)
         self.neighbours = tensors.get("neighbours")
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
         self.merged = merged_of(snapshot)
@@ -225,30 +231,30 @@ class Trainer:
         randomness.restore_global_state(data["random"])
 
 
-def network_of(snapshot: Snapshot, config: Config, channels: int) -> ResNet9:
+def network_of(snapshot: Snapshot, config: Config, channels: int, backbone: Backbone | None = None) -> ClusterNetwork:
     """The network in a snapshot."""
-    return _network(snapshot, "network.", config, channels, snapshot.data["clusters"], snapshot.data["heads"])
+    clusters, heads = snapshot.data["clusters"], snapshot.data["heads"]
+    network = build_network(channels, config.network, clusters, heads, backbone)
+    return _load(network, snapshot, "network.", config)
 
 
-def searched_network_of(snapshot: Snapshot, config: Config, channels: int) -> ResNet9 | None:
+def searched_network_of(
+    snapshot: Snapshot, config: Config, channels: int, backbone: Backbone | None = None
+) -> ClusterNetwork | None:
     """The network as it was before merging, with the head that was chosen; None before merging."""
     if snapshot.data["merged"] is None:
         return None
-    return _network(snapshot, "searched.", config, channels, config.network.clusters, 1)
+    network = build_network(channels, config.network, config.network.clusters, 1, backbone)
+    return _load(network, snapshot, "searched.", config)
 
 
 def merged_of(snapshot: Snapshot) -> merge.Choice | None:
     """How clusters were merged, if they were."""
     data = snapshot.data["merged"]
-    if not data:
-        return None
-    joins = [merge.Join(*join) for join in data["joins"]]
-    borders = {int(clusters): value for clusters, value in data["borders"].items()}
-    return merge.Choice(**(data | {"joins": joins, "borders": borders}))
+    return merge.Choice.of(data) if data else None
 
 
-def _network(snapshot: Snapshot, prefix: str, config: Config, channels: int, clusters: int, heads: int) -> ResNet9:
-    network = ResNet9(channels, clusters, config.network.width, heads, config.network.folded)
+def _load(network: ClusterNetwork, snapshot: Snapshot, prefix: str, config: Config) -> ClusterNetwork:
     state = {name.removeprefix(prefix): v for name, v in snapshot.tensors.items() if name.startswith(prefix)}
     network.load_state_dict(state)
     return network.to(torch.device(config.device))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from .. import __version__
 from ..data.datasets import Dataset
-from ..run import session
 from ..run.files import read_json, write_json
-from ..run.result import Assessment
+from ..run.opening import open_newest
+from ..run.result import Assessment, assess
 from ..run.rundir import Description, RunFolder
 from .plan import INDIFFERENT, Recipe, job_name, mismatch, parse_name
 from .tables import Row
@@ -22,7 +22,7 @@ def row_file(out: Path, name: str) -> Path:
 
 def assess_run(folder: Path, dataset: Dataset) -> Assessment:
     """A run's clusters on the images to evaluate on: the test split where there is one."""
-    return session.trained_network(RunFolder.open(folder)).assess(dataset.evaluation)
+    return assess(open_newest(RunFolder.open(folder)).model, dataset.evaluation)
 
 
 def evaluate(out: Path, name: str, words: list[str], overlay: dict[str, object], dataset: Dataset) -> Row:

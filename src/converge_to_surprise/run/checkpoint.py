@@ -71,7 +71,7 @@ def load_newest(folder: Path, run: str = "") -> tuple[Snapshot | None, list[str]
     problems: list[str] = []
     for path in _newest_first(folder):
         try:
-            return load(path, run), problems
+            return load(path, run), [f"{problem}; using the checkpoint before it" for problem in problems]
         except ValueError as error:
             problems.append(str(error))
     if problems:

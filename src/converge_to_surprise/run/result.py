@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..config import Config
 from ..core import metrics, surprise
 from ..data.store import ImageStore
-from ..learn.labelling import label_with_both
-from ..learn.network import ResNet9
+from ..learn.labelling import Reading
 from ..learn.record import Measures, measure
+from .files import read_json
+from .model import Model
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Cluster:
     nats: float
     """-log of the probability of so many matches under independence, exact."""
     agreement: float
-    """Share of its images that the other view puts there too."""
+    """Share of its images that both views put there."""
     surprising: bool
     dominant: int | None
     """Most frequent class, if classes are known."""
@@ -39,19 +40,17 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Assessment:
-    """Clusters of a set of images, as view i gives them, and how they were judged."""
+    """Clusters of a set of images and how they were judged."""
 
     labels: npt.NDArray[np.int64]
-    """The user's cluster numbers. (N,)"""
-    agreed: npt.NDArray[np.bool_]
-    """Whether view j says the same. (N,)"""
+    """The user's cluster numbers by view i, as in the paper's evaluation. (N,)"""
+    labels_both: npt.NDArray[np.int64]
+    """The same by the mean of both views' outputs, as images are sorted for the user. (N,)"""
     order: list[int]
     """Network output of each cluster number."""
     measures: Measures
     clusters: list[Cluster]
     classes: npt.NDArray[np.int64] | None
-    labels_both: npt.NDArray[np.int64]
-    """The clusters that the mean of both views' outputs gives: not the paper's evaluation, an extra. (N,)"""
 
     def scores(self) -> dict[str, float | int | None]:
         """ACC, NMI, ARI and purity (None without classes), the number of clusters, and the label-free measures.
@@ -69,7 +68,7 @@ class Assessment:
                 name: None if self.classes is None else judge(self.labels, self.classes)
                 for name, judge in judges.items()
             },
-            "n_clusters": len(self.clusters),
+            "n_clusters": len(np.unique(self.labels)),
             "n_surprising": self.measures.surprising,
             "surprise": self.measures.surprise,
             "orderliness": self.measures.orderliness,
@@ -86,35 +85,35 @@ class Assessment:
         return [asdict(cluster) for cluster in self.clusters]
 
 
-def assess(
-    network: ResNet9,
-    store: ImageStore,
-    config: Config,
-    order: list[int] | None = None,
-    groups: list[int] | None = None,
-) -> Assessment:
-    """Label images as the paper does at test time (view i, un-augmented) and judge the clusters.
+def assess(model: Model, store: ImageStore) -> Assessment:
+    """Label images as the paper does at test time (view i, un-augmented) and judge the clusters."""
+    return judge(model, model.read_whole(store.images), store.labels)
 
-    ``order`` gives the numbering found on the training images; without it these images' own sizes do. ``groups`` says
-    which output stands for each output when some are taken together.
+
+def judge(model: Model, reading: Reading, classes: npt.NDArray[np.int64] | None, both: bool = False) -> Assessment:
+    """Judge what a model says of images whose classes are known or not.
+
+    The table of clusters is by view i, as the paper evaluates, or, with ``both``, by both views, as images are sorted.
     """
-    stands_for = torch.arange(network.clusters) if groups is None else torch.tensor(groups)
-    labels_i, labels_j, labels_both = (
-        stands_for[labels] for labels in label_with_both(network, store.images, config.views)
-    )
-    counts = surprise.count(labels_i, labels_j, network.clusters)
-    if order is None:
-        order = [int(k) for k in torch.argsort(counts.first, descending=True, stable=True)]
-    number = np.empty(network.clusters, dtype=np.int64)
-    number[order] = np.arange(network.clusters)
-    numbered = number[labels_i.numpy()]
-    found = [output for output in order if counts.first[output] > 0]
-    tops = {} if store.labels is None else metrics.dominant(numbered, store.labels)
+    outputs = model.labeller.network.clusters
+    groups = torch.tensor(model.groups)
+    labels_i, labels_j, labels_both = (groups[labels] for labels in (reading.view_i, reading.view_j, reading.output))
+    order = list(model.order)
+    if not any(model.labeller.sizes):  # not known before the run is finished: these images' own sizes number them
+        order = torch.argsort(labels_both.bincount(minlength=outputs), descending=True, stable=True).tolist()
+    number = np.empty(outputs, dtype=np.int64)
+    number[order] = np.arange(outputs)
+    numbered, numbered_both = number[labels_i.numpy()], number[labels_both.numpy()]
+    shown = labels_both if both else labels_i
+    sizes = shown.bincount(minlength=outputs)
+    tops = {} if classes is None else metrics.dominant(numbered_both if both else numbered, classes)
+    counts = surprise.count(labels_i, labels_j, outputs)
     per_cluster, nats = surprise.cluster_surprise(counts), surprise.surprise_in_nats(counts)
-    flags = surprise.surprising(counts, config.consolidation.tau)
+    tau = model.config.consolidation.tau
+    flags = surprise.surprising(counts, tau)
     clusters = []
-    for output in found:
-        size, top = int(counts.first[output]), tops.get(int(number[output]))
+    for output in (output for output in order if sizes[output] > 0):
+        size, top = int(sizes[output]), tops.get(int(number[output]))
         clusters.append(
             Cluster(
                 cluster=int(number[output]),
@@ -128,6 +127,25 @@ def assess(
                 purity=None if top is None else top[1],
             )
         )
-    measures = measure(labels_i, labels_j, network.clusters, config.consolidation.tau)
-    agreed = (labels_i == labels_j).numpy()
-    return Assessment(numbered, agreed, order, measures, clusters, store.labels, number[labels_both.numpy()])
+    measures = measure(labels_i, labels_j, outputs, tau)
+    return Assessment(numbered, numbered_both, order, measures, clusters, classes)
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """A run's result.json, if all that readers take from it is there and of the right kind."""
+    result = read_json(path)
+    if not isinstance(result, dict):
+        raise ValueError(f"{path} is damaged: it is not a table of figures")
+    rows = result.get("clusters")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get("nats")) for row in rows):
+        raise ValueError(f"{path} is damaged: it does not list the clusters")
+    if not _is_number(result.get("seconds")):
+        raise ValueError(f"{path} is damaged: it does not say how long the run took")
+    for name in result.keys() - {"clusters", "order", "merge", "versions"}:
+        if result[name] is not None and not _is_number(result[name]):
+            raise ValueError(f"{path} is damaged: {name} is not a number")
+    return result
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300

@@ -5,6 +5,9 @@ RUN/history.jsonl       one record per step
 RUN/checkpoints/        the last two checkpoints
 RUN/result.json         the clusters that were found (when finished)
 RUN/labels.csv          the cluster of every training image (when finished)
+RUN/model.safetensors   everything needed to sort other images (when finished)
+RUN/clusters.json       names, merges and noise as a person marked them (after `cts relabel`)
+RUN/quarantine.csv      files that could not be read, with the reason (picture folders)
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from filelock import FileLock, Timeout
 from ..config import Config
 from ..configfile import overlay, to_dict, typed
 from ..core.plain import parse_json
+from ..data.reading import LabelSource
 from ..learn.record import Record
 from .files import read_json, write_atomically, write_json
 
@@ -48,6 +52,8 @@ class Description:
     program: str
     """Version of this program that began the run."""
     config: Config
+    labels: LabelSource = "none"
+    """Where the classes of pictures come from; for evaluation only."""
 
     @property
     def identity(self) -> str:
@@ -66,9 +72,18 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.result = path / "result.json"
         self.labels = path / "labels.csv"
+        self.model = path / "model.safetensors"
+        self.names = path / "clusters.json"
+        self.quarantine = path / "quarantine.csv"
         self.force = False
         """Whether an earlier run in this folder may be given up."""
         self._lock = FileLock(path / LOCK, timeout=0)  # of one folder object: whoever holds it may take it again
+
+    @property
+    def _files(self) -> tuple[Path, ...]:
+        """What a run writes, in the order in which an earlier run is given up."""
+        result = (self.result, self.labels, self.model, self.names, self.quarantine)
+        return (*result, self.history, self.config)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -110,7 +125,7 @@ class RunFolder:
     def clear(self) -> None:
         """Remove an earlier run's files, and nothing else."""
         shutil.rmtree(self.checkpoints, ignore_errors=True)
-        for file in (self.result, self.labels, self.history, self.config):
+        for file in self._files:
             file.unlink(missing_ok=True)
 
     def sweep(self) -> None:
@@ -119,8 +134,7 @@ class RunFolder:
             leftover.unlink(missing_ok=True)
 
     def _leftovers(self) -> list[Path]:
-        names = [file.name for file in (self.config, self.history, self.result, self.labels)]
-        return [path for name in names for path in self.path.glob(f".{name}.*")]
+        return [path for file in self._files for path in self.path.glob(f".{file.name}.*")]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -147,8 +161,9 @@ class RunFolder:
             raise ValueError(f"{self.config} has version {version}; this program reads version {VERSION}")
         try:
             kinds = typing.get_type_hints(Description)
-            if unknown := data.keys() ^ kinds.keys():
-                raise ValueError(f"{', '.join(sorted(unknown))} is missing or unknown")
+            # Earlier versions did not say where the labels come from.
+            if wrong := (data.keys() | {"labels"}) ^ kinds.keys():
+                raise ValueError(f"{', '.join(sorted(wrong))} is missing or unknown")
             config = overlay(Config(), data.pop("config"))
             found = Description(**{name: typed(data[name], kinds[name], name) for name in data}, config=config)
             if min(found.images, *found.shape) < 1 or found.shape[0] not in (1, 3):

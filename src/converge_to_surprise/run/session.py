@@ -20,14 +20,16 @@ from torch import Tensor
 from .. import __version__
 from ..config import Config
 from ..data.datasets import Dataset
-from ..data.store import ImageStore
-from ..learn.merge import one_head
-from ..learn.network import ResNet9
+from ..data.reading import LabelSource
+from ..learn.labelling import Reading
 from ..learn.record import Record
-from ..learn.trainer import Trainer, merged_of, network_of, searched_network_of
-from . import checkpoint, vetting
-from .files import read_json, write_atomically, write_json
-from .result import Assessment, assess
+from ..learn.trainer import Trainer
+from . import checkpoint, devices, modelfile, vetting
+from .files import write_json
+from .labels import write_labels, write_quarantine
+from .model import Labeller, Model
+from .opening import of_this_run
+from .result import Assessment, judge
 from .rundir import Description, RunFolder
 
 Reader = Callable[[Record], None]
@@ -89,33 +91,17 @@ def fingerprint(images: Tensor) -> str:
     return digest.hexdigest()
 
 
-def check_device(name: str) -> None:
-    """Refuse a device that is not one or that this machine does not have."""
-    try:
-        torch.zeros(1, device=name).cpu()
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device is {name!r}, which cannot be used here: {str(error).splitlines()[0]}") from None
-
-
-@contextmanager
-def _of_this_run(run: RunFolder) -> Iterator[None]:
-    """A checkpoint that is whole can still be another run's: its network has other sizes, or parts are missing."""
-    try:
-        yield
-    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        reason = str(error).splitlines()[0] if isinstance(error, ValueError) else ""
-        raise ValueError(
-            f"the newest checkpoint in {run.checkpoints} does not fit the run's configuration{reason and ': ' + reason}"
-        ) from error
-
-
-def _fell_back(problems: list[str]) -> list[str]:
-    return [f"{problem}; using the checkpoint before it" for problem in problems]
-
-
-def begin(run: RunFolder, dataset: Dataset, source: str, data_dir: Path | None, preset: str, config: Config) -> Trainer:
+def begin(
+    run: RunFolder,
+    dataset: Dataset,
+    source: str,
+    data_dir: Path | None,
+    preset: str,
+    config: Config,
+    labels: LabelSource = "none",
+) -> Trainer:
     """Check that images and settings fit, then describe the run in its folder. Nothing is touched if they do not."""
-    check_device(config.device)
+    devices.check(config.device)
     vetting.check_network(config, dataset.train.images.shape[1])
     trainer = Trainer(dataset.train.images, config)
     run.make()
@@ -134,8 +120,11 @@ def begin(run: RunFolder, dataset: Dataset, source: str, data_dir: Path | None, 
                 shape=(channels, height, width),
                 program=__version__,
                 config=config,
+                labels=labels,
             )
         )
+        if dataset.quarantine:
+            write_quarantine(run.quarantine, dataset.quarantine)
     return trainer
 
 
@@ -144,19 +133,18 @@ def reopen(run: RunFolder, dataset: Dataset) -> tuple[Trainer, list[str]]:
     description = run.description()
     if fingerprint(dataset.train.images) != description.fingerprint:
         raise ValueError(f"{description.source} does not hold the images that {run.path} was begun with")
-    check_device(description.config.device)
+    devices.check(description.config.device)
     vetting.check_network(description.config, description.shape[0])
     trainer = Trainer(dataset.train.images, description.config)
     snapshot, problems = checkpoint.load_newest(run.checkpoints, description.identity)
-    warnings = _fell_back(problems)
     if snapshot is not None:
-        with _of_this_run(run):
+        with of_this_run(run):
             vetting.check_snapshot(snapshot, description.config, dataset.train.images.shape[1])
             vetting.check_position(snapshot, trainer.total, len(dataset.train))
             trainer.restore(snapshot)
     if missing := run.missing_before(trainer.step):
-        warnings.append(f"{run.history} is damaged: {missing} of its first {trainer.step} records are lost for good")
-    return trainer, warnings
+        problems.append(f"{run.history} is damaged: {missing} of its first {trainer.step} records are lost for good")
+    return trainer, problems
 
 
 def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[Reader]) -> Assessment:
@@ -198,11 +186,29 @@ def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[R
         return _finish(run, trainer, dataset)
 
 
+class Finished(NamedTuple):
+    """What a trainer has made, and what it says of the training images."""
+
+    model: Model
+    reading: Reading
+    searched: Reading | None
+    """The same of the network before merging, if there is a merge tree."""
+
+
+def finish(trainer: Trainer) -> Finished:
+    """Calibrate the networks that a trainer has made."""
+    images, config = trainer.images, trainer.config
+    final, reading = Labeller.fitted(trainer.network.single(), images, config)
+    searched, finer = Labeller.fitted(trainer.searched, images, config) if trainer.searched else (None, None)
+    channels, height, width = images.shape[1:]
+    return Finished(Model(config, (channels, height, width), final, searched, trainer.merged), reading, finer)
+
+
 def _finish(run: RunFolder, trainer: Trainer, dataset: Dataset) -> Assessment:
-    assessment = assess(single_head(trainer.network), dataset.train, trainer.config)
-    rows = zip(assessment.labels.tolist(), assessment.agreed.tolist(), strict=True)
-    lines = [f"{index},{cluster},{int(agreed)}\n" for index, (cluster, agreed) in enumerate(rows)]
-    write_atomically(run.labels, "".join(["image,cluster,views_agree\n", *lines]).encode())
+    model, reading, finer = finish(trainer)
+    assessment = judge(model, reading, dataset.train.labels, both=True)
+    modelfile.save(run.model, model)
+    write_labels(run.labels, model.name(reading), model, finer and finer.output, dataset.train.names)
     write_json(
         run.result,
         {
@@ -226,59 +232,3 @@ def versions() -> dict[str, str]:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-
-
-class Trained(NamedTuple):
-    """A network as it is used after training."""
-
-    network: ResNet9
-    config: Config
-    order: list[int] | None
-    """The network's output of each cluster number, if the run is finished."""
-    groups: list[int] | None
-    """Which output stands for each output, if another number of clusters was asked for."""
-    problems: list[str]
-    """Warnings about damaged checkpoints."""
-
-    def assess(self, store: ImageStore) -> Assessment:
-        """What it says about images."""
-        return assess(self.network, store, self.config, self.order, self.groups)
-
-
-def trained_network(run: RunFolder, clusters: int | None = None) -> Trained:
-    """The network at the newest checkpoint; with ``clusters`` as it is at that level of the merge tree."""
-    description = run.description()
-    check_device(description.config.device)
-    snapshot, problems = checkpoint.load_newest(run.checkpoints, description.identity)
-    warnings = _fell_back(problems)
-    if snapshot is None:
-        raise ValueError(f"{run.path} has no checkpoint yet; continue it with `cts resume {run.path}`")
-    with _of_this_run(run):
-        vetting.check_snapshot(snapshot, description.config, description.shape[0])
-        network = single_head(network_of(snapshot, description.config, description.shape[0]))
-        searched = searched_network_of(snapshot, description.config, description.shape[0])
-        merged = merged_of(snapshot)
-    if clusters is not None:
-        if merged is None or searched is None:
-            raise ValueError(f"{run.path} has no merge tree (yet): the number of clusters cannot be chosen")
-        if not 1 <= clusters <= merged.finest:
-            raise ValueError(f"--clusters is {clusters}; the merge tree of {run.path} has from 1 to {merged.finest}")
-        with _of_this_run(run):
-            if clusters > merged.clusters:
-                groups = merged.finer(clusters, searched.clusters)
-                return Trained(searched, description.config, None, groups, warnings)
-            coarser = merged.coarser(clusters) + list(range(merged.clusters, network.clusters))
-            return Trained(network, description.config, None, coarser, warnings)
-    order = None
-    if run.result.is_file():
-        result = read_json(run.result)
-        order = result.get("order") if isinstance(result, dict) else None
-        whole = isinstance(order, list) and all(type(output) is int for output in order)
-        if order is None or not whole or sorted(order) != list(range(network.clusters)):
-            raise ValueError(f"{run.result} is damaged: it does not say which output is which cluster")
-    return Trained(network, description.config, order, None, warnings)
-
-
-def single_head(network: ResNet9) -> ResNet9:
-    """Of a network that was not merged (yet), the head in the middle, which has the middle one of the floors."""
-    return network if network.heads == 1 else one_head(network, network.heads // 2)

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from ..config import Config
 from ..data.room import check_room
-from ..learn.network import ResNet9
+from ..learn.backbone import build_network
+from ..learn.network import ClusterNetwork
 from ..learn.trainer import Snapshot
 
 
@@ -37,7 +38,7 @@ def check_snapshot(snapshot: Snapshot, config: Config, channels: int) -> None:
     _check_tensors(network, tensors, "network.")
     if data["merged"] is not None:
         _check_tensors(_outline(config, channels, config.network.clusters, 1), tensors, "searched.")
-        _check_merged(data["merged"], config.network.clusters)
+        check_merged(data["merged"], config.network.clusters)
     if data["optimizer"] is not None:
         _check_optimizer(data["optimizer"], tensors, network)
 
@@ -50,6 +51,18 @@ def check_position(snapshot: Snapshot, total: int, images: int) -> None:
         _demand(neighbours.dtype == torch.int64 and neighbours.ndim == 2 and len(neighbours) == images, "neighbours")
         inside = neighbours.numel() == 0 or (int(neighbours.min()) >= 0 and int(neighbours.max()) < images)
         _demand(neighbours.numel() > 0 and inside, "neighbours")
+
+
+def check_labeller(
+    described: dict[str, Any], state: dict[str, Tensor], config: Config, channels: int, outlined: bool
+) -> None:
+    """Refuse a network of a model file whose description does not fit its weights. ``outlined``: it is a ResNet-9."""
+    clusters, sizes = described["clusters"], described["sizes"]
+    _demand(_is_count(clusters) and 1 <= clusters == len(state["head.bias"]), "number of clusters")
+    _demand(len(sizes) == clusters and all(_is_count(size) and size >= 0 for size in sizes), "sizes")
+    _demand(_is_number(described["sharpness"]) and described["sharpness"] > 0, "sharpness")
+    if outlined:
+        _check_tensors(_outline(config, channels, clusters, 1), state, "")
 
 
 def _demand(condition: bool, what: str) -> None:
@@ -65,10 +78,10 @@ def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _outline(config: Config, channels: int, clusters: int, heads: int) -> ResNet9:
+def _outline(config: Config, channels: int, clusters: int, heads: int) -> ClusterNetwork:
     """A network that has shapes but takes no memory."""
     with torch.device("meta"):
-        return ResNet9(channels, clusters, config.network.width, heads, config.network.folded)
+        return build_network(channels, config.network, clusters, heads)
 
 
 def _check_tensors(network: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
@@ -77,7 +90,7 @@ def _check_tensors(network: nn.Module, tensors: dict[str, Tensor], prefix: str) 
         _demand(found.shape == expected.shape and found.dtype == expected.dtype, f"{prefix}{name}")
 
 
-def _check_merged(merged: dict[str, Any], outputs: int) -> None:
+def check_merged(merged: dict[str, Any], outputs: int) -> None:
     """The merge tree speaks of outputs that there are, and ends where it says."""
     joins: list[Any] = merged["joins"]
     _demand(_outputs(merged["outputs"], outputs), "outputs")

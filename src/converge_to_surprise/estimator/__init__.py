@@ -1,0 +1,5 @@
+"""The scikit-learn face."""
+
+from .clustering import SurpriseClustering
+
+__all__ = ["SurpriseClustering"]

@@ -1,0 +1,138 @@
+"""What a user hands to the estimator: arrays of any usual shape, tensors, data frames, a folder, a list of paths."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from ..data.arrays import Scale, natural_scale, to_bytes, to_numpy, unflatten
+from ..data.datasets import open_listing
+from ..data.listing import Listing, list_paths
+from ..data.pictures import stream
+from ..data.reading import Quarantined, Reading, nothing_readable, working_shape
+from ..data.store import to_nchw
+
+if TYPE_CHECKING:
+    from .clustering import SurpriseClustering
+
+Shape = tuple[int, int, int]
+_Kind = TypeVar("_Kind", bound=np.generic)
+
+
+@dataclass(frozen=True)
+class Input:
+    """Images as the trainer wants them, and how they were made so that later ones are made alike."""
+
+    images: Tensor
+    """uint8 (n, C, H, W)"""
+    scale: Scale
+    kept: npt.NDArray[np.int64] | None
+    """(n,) Which of the images given could be read; None means all."""
+    count: int
+    """Images given."""
+    quarantine: list[Quarantined]
+
+    @property
+    def shape(self) -> Shape:
+        channels, height, width = self.images.shape[1:]
+        return channels, height, width
+
+    def spread(self, values: npt.NDArray[_Kind], missing: float) -> npt.NDArray[_Kind]:
+        """Values of the images that could be read (n, ...) as values of all; ``missing`` for the others."""
+        if self.kept is None:
+            return values
+        whole = np.full((self.count, *values.shape[1:]), missing, dtype=values.dtype)
+        whole[self.kept] = values
+        return whole
+
+
+def first_input(estimator: SurpriseClustering, given: Any) -> Input:
+    """The images to learn from."""
+    listing = _listing(given)
+    if listing is not None:
+        reading = Reading(image_size=estimator.image_size, colour=estimator.colour, threads=estimator.n_threads or 0)
+        found = _decoded(listing, working_shape(listing, reading), reading.threads)
+        estimator.n_features_in_ = math.prod(found.shape)
+        if hasattr(estimator, "feature_names_in_"):
+            del estimator.feature_names_in_
+        return found
+    pixels = _pixels(estimator, given, reset=True)
+    scale = natural_scale(pixels)
+    return Input(to_bytes(pixels, scale), scale, None, len(pixels), [])
+
+
+def later_input(estimator: SurpriseClustering, given: Any, shape: Shape, scale: Scale) -> Input:
+    """More images, treated as those that were learned from."""
+    listing = _listing(given)
+    if listing is not None:
+        return _decoded(listing, shape, estimator.n_threads or 0)
+    pixels = _pixels(estimator, given, reset=False)
+    if pixels.shape[1:] != shape:
+        raise ValueError(f"X has images of shape {pixels.shape[1:]} (C, H, W); the model was fitted on {shape}")
+    return Input(to_bytes(pixels, scale), scale, None, len(pixels), [])
+
+
+def _listing(given: Any) -> Listing | None:
+    """The files that X names, if it names any."""
+    if isinstance(given, str | os.PathLike):
+        listing = open_listing(os.fspath(given))
+        if listing is None:
+            raise ValueError(f"X is {os.fspath(given)!r}; give a folder of pictures, a list of paths, or arrays")
+        return listing
+    if (
+        isinstance(given, Sequence | np.ndarray)
+        and len(given)
+        and all(isinstance(entry, str | os.PathLike) for entry in given)
+    ):
+        return list_paths(list(given), "X")
+    return None
+
+
+def _decoded(listing: Listing, shape: Shape, threads: int) -> Input:
+    pixels: list[npt.NDArray[np.uint8]] = []
+    kept: list[npt.NDArray[np.int64]] = []
+    quarantine: list[Quarantined] = []
+    for chunk in stream(listing, shape, threads):
+        pixels.append(chunk.pixels)
+        kept.append(chunk.positions)
+        quarantine += chunk.quarantined
+    positions = np.concatenate(kept)
+    if not len(positions):
+        raise ValueError(nothing_readable(listing, quarantine))
+    images = torch.from_numpy(np.concatenate(pixels))
+    return Input(images, Scale(0, 255), positions if quarantine else None, len(listing), quarantine)
+
+
+def _pixels(estimator: SurpriseClustering, given: Any, reset: bool) -> npt.NDArray[Any]:
+    """X as (N, C, H, W) numbers. Tables of flattened images are checked by scikit-learn itself."""
+    many = getattr(given, "ndim", None)
+    if isinstance(given, list | tuple) and len(given) and np.ndim(given[0]) >= 2:
+        given = [to_numpy(image) for image in given]
+        many = 1 + given[0].ndim
+    if many is None or many <= 2:
+        table = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
+        fewest = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
+        rows = validate_data(estimator, table, reset=reset, dtype="numeric", **fewest)
+        return unflatten(rows, estimator.image_shape)
+    pixels = to_numpy(given)
+    if not (np.issubdtype(pixels.dtype, np.number) or pixels.dtype == np.bool_) or np.iscomplexobj(pixels):
+        raise ValueError(f"X has dtype {pixels.dtype}; pixels are numbers")
+    pixels = to_nchw(pixels, "X")
+    if pixels.size == 0:
+        raise ValueError(f"X has shape {np.shape(given)}: there is no pixel in it")
+    if np.issubdtype(pixels.dtype, np.floating) and not np.isfinite(pixels).all():
+        raise ValueError(f"X has a pixel that is NaN or infinite in image {np.argwhere(~np.isfinite(pixels))[0][0]}")
+    if reset:
+        estimator.n_features_in_ = math.prod(pixels.shape[1:])
+        if hasattr(estimator, "feature_names_in_"):
+            del estimator.feature_names_in_
+    return pixels

@@ -1,0 +1,61 @@
+"""The table of predictions: one row per image."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..data.reading import Quarantined
+from .files import write_atomically
+from .model import Model, Prediction
+
+
+def columns(first: str, model: Model) -> list[str]:
+    """The names of the columns; ``first`` is what an image is called by: path or image (its number)."""
+    named = [] if model.names is None else ["name"]
+    return [first, "cluster", *named, "confidence", "second", "second_confidence", "views_agree"]
+
+
+def rows(prediction: Prediction, images: Sequence[str | int], model: Model) -> Iterator[list[Any]]:
+    """One row for each image."""
+    numbers = prediction.cluster.tolist()
+    names = model.shown_names
+    called = [] if model.names is None else [["noise" if k < 0 else names[k] for k in numbers]]
+    found = (
+        images,
+        numbers,
+        *called,
+        [f"{value:.6f}" for value in prediction.confidence.tolist()],
+        prediction.second.tolist(),
+        [f"{value:.6f}" for value in prediction.second_confidence.tolist()],
+        [int(agreed) for agreed in prediction.agreed.tolist()],
+    )
+    for row in zip(*found, strict=True):
+        yield list(row)
+
+
+def write_labels(
+    path: Path, prediction: Prediction, model: Model, parts: Tensor | None, names: Sequence[str] | None
+) -> None:
+    """The clusters of all training images; with their un-merged parts if there is a merge tree."""
+    images: Sequence[str | int] = names if names is not None else range(len(prediction.cluster))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*columns("image" if names is None else "path", model), "part"])
+    finest = [-1] * len(images) if parts is None else parts.tolist()
+    writer.writerows([*row, part] for row, part in zip(rows(prediction, images, model), finest, strict=True))
+    write_atomically(path, text.getvalue().encode("utf-8", "surrogateescape"))
+
+
+def write_quarantine(path: Path, quarantine: Sequence[Quarantined]) -> None:
+    """The files that were put aside, and why."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["file", "reason"])
+    writer.writerows(quarantine)
+    write_atomically(path, text.getvalue().encode("utf-8", "surrogateescape"))
