@@ -26,6 +26,7 @@ from converge_to_surprise import SurpriseClustering
 from converge_to_surprise.data.synthetic import striped_images
 
 QUICK: dict[str, Any] = {
+    "views": {"upsample": 1},
     "schedule": ["search=relaxed:12", "merge=merge:1", "refine=refine:3"],
     "network": {"width": 4},
     "relaxed": {"heads": 2, "batch": 20},
