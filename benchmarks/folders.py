@@ -1,8 +1,8 @@
 """Do pictures in folders give the clusters that the same images in an array give?
 
 Writes the embedded digits as PNG and JPEG files, each twice (the second time moved by a pixel), with a folder per class
-and a set of broken files, in grey and in colour; fits arrays and folders, predicts held-out files, compares the clusters
-with the classes. Also counts which of the broken files were put aside.
+and a set of broken files, in grey and in colour; fits arrays and folders, predicts held-out files, compares the
+clusters with the classes. Also counts which of the broken files were put aside.
 
     python benchmarks/folders.py --seeds 3 --save benchmarks/results/folders.json
 """
@@ -170,13 +170,10 @@ def main() -> None:
                         assert aside == broken, f"put aside {sorted(aside)}, broken are {sorted(broken)}"
                     rows.append(row)
                     print(json.dumps(row), flush=True)
-    summary = {
-        f"{kind} {form}": round(
-            float(np.mean([r["held_out"]["acc"] for r in rows if (r["kind"], r["form"]) == (kind, form)])), 2
-        )
-        for kind in ("grey", "colour")
-        for form in ("array", "folder")
-    }
+    summary = {}
+    for name in ("grey array", "grey folder", "colour array", "colour folder"):
+        found = [row["held_out"]["acc"] for row in rows if f"{row['kind']} {row['form']}" == name]
+        summary[name] = {"mean": round(float(np.mean(found)), 2), "std": round(float(np.std(found)), 2)}
     print(json.dumps(summary))
     if arguments.save:
         command = "python " + " ".join(sys.argv)

@@ -25,10 +25,9 @@ from converge_to_surprise.run.opening import open_model
 from converge_to_surprise.use import predict as predicting
 from converge_to_surprise.use.images import Source
 
-FLAGS = [
-    *["--threads", "1", "--schedule", "search=relaxed:12", "merge=merge:1", "refine=refine:3", "--network.width", "4"],
-    *["--network.clusters", "12", "--relaxed.heads", "2", "--relaxed.batch", "20", "--merge.alike-pairs", "500"],
-]
+SCHEDULE = ["--schedule", "search=relaxed:12", "merge=merge:1", "refine=refine:3"]
+NETWORK = ["--network.width", "4", "--network.clusters", "12", "--views.upsample", "1"]
+FLAGS = [*SCHEDULE, *NETWORK, "--threads", "1", "--relaxed.heads", "2", "--relaxed.batch", "20"]
 
 
 def call(*words: object) -> int:
