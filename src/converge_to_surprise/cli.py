@@ -21,6 +21,7 @@ from .data import datasets
 from .data.reading import Colour, LabelSource, Reading
 from .data.store import check_clusterable
 from .learn.trainer import Trainer, available_threads
+from .report.command import Compare, Relabel, Report, compare, relabel, report
 from .reproduce.command import Reproduce, reproduce
 from .run import session
 from .run.rundir import RunFolder
@@ -104,6 +105,9 @@ Command = (
     | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Sort, tyro.conf.subcommand("sort")]
     | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Relabel, tyro.conf.subcommand("relabel")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
 )
 
@@ -204,6 +208,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 sort(command, console)
             case Export():
                 export(command, console)
+            case Report():
+                report(command, console)
+            case Compare():
+                compare(command, console)
+            case Relabel():
+                relabel(command, console)
             case Reproduce():
                 return reproduce(command, console)
     except (ValueError, _BadStage) as error:

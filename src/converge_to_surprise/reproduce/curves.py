@@ -31,15 +31,24 @@ class Curve(NamedTuple):
     points: list[Point]
 
 
-def thin(records: Sequence[dict[str, Any]], most: int = POINTS) -> list[Point]:
+def thinned(records: Sequence[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """The last record of each of at most ``most`` equal stretches; the last record of a stage always stays."""
-    kept = []
     stretch = max(1, -(-len(records) // most))
-    for position, record in enumerate(records):
-        last = position + 1 == len(records) or records[position + 1]["stage"] != record["stage"]
-        if last or (position + 1) % stretch == 0:
-            kept.append(Point(record["step"], record["epoch"], record["stage"], record["surprising"]))
-    return kept
+    return [
+        record
+        for position, record in enumerate(records)
+        if (position + 1) % stretch == 0
+        or position + 1 == len(records)
+        or records[position + 1]["stage"] != record["stage"]
+    ]
+
+
+def thin(records: Sequence[dict[str, Any]], most: int = POINTS) -> list[Point]:
+    """What the figures show of at most about ``most`` records."""
+    return [
+        Point(record["step"], record["epoch"], record["stage"], record["surprising"])
+        for record in thinned(records, most)
+    ]
 
 
 def ticks(highest: float, about: int = 6) -> list[int]:

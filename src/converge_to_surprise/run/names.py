@@ -134,7 +134,7 @@ def _checked_name(name: Any, where: str) -> str:
     if len(name) > LONGEST_NAME:
         raise ValueError(f"the name of {where} has {len(name)} characters; at most {LONGEST_NAME} are allowed")
     for character in name:
-        if unicodedata.category(character) in FORBIDDEN:
+        if unicodedata.category(character) in FORBIDDEN or character in DIRECTION_MARKS:
             raise ValueError(f"the name of {where} holds the control character U+{ord(character):04X}; remove it")
     return name.strip()
 

@@ -1,0 +1,100 @@
+"""How long the report of a large run takes, and how large its page is.
+
+    python benchmarks/report.py [--images 70000] [--data-dir FOLDER] [--work FOLDER] [--threads 2]
+
+The images are those of MNIST (training and test part) if ``--data-dir`` has them, otherwise pictures of bars of
+the same size. A short run is made first, which is not timed; it is kept in ``--work`` and used again. Then `cts report`
+is timed as a whole, from the start of the program. The targets are 60 s on two cores and 25 MB for 70,000 images. The
+last line is one JSON object; it is also written to benchmarks/results/report.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from converge_to_surprise import __version__
+from converge_to_surprise.config import Augmentation, Config, Merge, Relaxed, Stage, Views
+from converge_to_surprise.data import datasets
+from converge_to_surprise.data.synthetic import striped_images
+from converge_to_surprise.learn.trainer import available_threads
+from converge_to_surprise.run import session
+from converge_to_surprise.run.rundir import RunFolder
+
+RESULTS = Path(__file__).parent / "results" / "report.json"
+
+
+def write_source(path: Path, count: int, data_dir: Path | None) -> str:
+    """An array file with the images; returns what they are."""
+    if data_dir is None:
+        images, labels = striped_images(count, side=28)
+        np.savez(path, images=images.numpy(), labels=labels)
+        return "bars"
+    mnist = datasets.load("mnist", data_dir)
+    parts = [mnist.train] if mnist.test is None else [mnist.train, mnist.test]
+    images = np.concatenate([part.images.numpy() for part in parts])[:count]
+    labels = np.concatenate([part.labels for part in parts if part.labels is not None])[:count]
+    np.savez(path, images=images, labels=labels)
+    return "mnist"
+
+
+def make_run(folder: Path, source: Path, threads: int) -> None:
+    """The shortest run that has a merge tree."""
+    dataset = datasets.load(str(source))
+    config = Config(
+        threads=threads,
+        schedule=(Stage("search", "relaxed", 1), Stage("merge", "merge", 1)),
+        views=Views(fill=True),
+        augmentation=Augmentation(rotation=10, crop=2),
+        relaxed=Relaxed(heads=2),
+        merge=Merge(clusters=10),
+    )
+    run = RunFolder(folder)
+    session.carry_on(run, session.begin(run, dataset, str(source), None, "fast", config), dataset, [])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=70_000)
+    parser.add_argument("--data-dir", type=Path, default=None)
+    parser.add_argument("--work", type=Path, default=None, help="folder for the images and the run")
+    parser.add_argument("--threads", type=int, default=available_threads())
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = options.work or Path(temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        source, folder, out = work / "images.npz", work / "run", work / "report.html"
+        if not RunFolder(folder).result.is_file():
+            print(f"making a run on {options.images:,} images ...", flush=True)
+            write_source(source, options.images, options.data_dir)
+            make_run(folder, source, options.threads)
+        began, used = time.monotonic(), os.times()
+        command = [sys.executable, "-m", "converge_to_surprise", "report", str(folder), "--out", str(out)]
+        subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": str(options.threads)})
+        seconds, now = time.monotonic() - began, os.times()
+        found = {
+            "images": RunFolder(folder).description().images,
+            "seconds": round(seconds, 1),
+            "processor_seconds": round(
+                now.children_user + now.children_system - used.children_user - used.children_system, 1
+            ),
+            "megabytes": round(out.stat().st_size / 1e6, 2),
+            "threads": options.threads,
+            "version": __version__,
+            "command": shlex.join(["python", "benchmarks/report.py", *sys.argv[1:]]),
+        }
+    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

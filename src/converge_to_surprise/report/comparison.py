@@ -1,0 +1,121 @@
+"""Several runs on the same images, side by side."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core.metrics import adjusted_rand_index, normalised_mutual_information
+from ..run.files import read_json
+from ..run.names import plain_names, read_names
+from ..run.rundir import RunFolder
+from .content import Content
+from .history import curves
+from .images import printable
+from .reading import Numbers
+from .settings import flat_settings
+from .words import counted, duration
+
+FIGURES = (
+    ("clusters", "n_clusters_both", "{:d}"),
+    ("surprise S", "surprise", "{:.3f}"),
+    ("orderliness Ω", "orderliness", "{:.3f}"),
+    ("agreement", "agreement", "{:.1%}"),
+    ("ACC", "acc", "{:.1%}"),
+    ("NMI", "nmi", "{:.1%}"),
+    ("ARI", "ari", "{:.1%}"),
+)
+
+
+def compare_runs(runs: Sequence[RunFolder]) -> Content:
+    """What the page of a comparison shows. Every run must be finished and made with the same images."""
+    described = [run.description() for run in runs]
+    for run in runs:
+        if not run.result.is_file() or not run.labels.is_file():
+            raise ValueError(f"{run.path} is not finished: continue it with `cts resume {run.path}`")
+    for run, description in zip(runs, described, strict=True):
+        if description.fingerprint != described[0].fingerprint:
+            raise ValueError(
+                f"{runs[0].path} and {run.path} were made with different images "
+                f"({described[0].source} and {description.source}): their clusters cannot be compared"
+            )
+    labels = [_labels(run, described[0].images) for run in runs]
+    names = _distinct(runs)
+    return {
+        "kind": "compare",
+        "title": f"{counted(len(runs), 'run')} on {counted(described[0].images, 'image')}",
+        "runs": [
+            {"name": name, "curves": curves(run.records()), "clusters": _clusters(run, numbers)}
+            for name, run, numbers in zip(names, runs, labels, strict=True)
+        ],
+        "results": _results(runs),
+        "settings": _settings([flat_settings(description) for description in described]),
+        "ari": _matrix(labels, adjusted_rand_index),
+        "nmi": _matrix(labels, normalised_mutual_information),
+        "flows": list(_flows(labels)),
+    }
+
+
+def _distinct(runs: Sequence[RunFolder]) -> list[str]:
+    """Short names that differ: the folders' names, or their whole paths."""
+    short = [printable(run.path.resolve().name) for run in runs]
+    return short if len(set(short)) == len(short) else [printable(str(run.path)) for run in runs]
+
+
+def _labels(run: RunFolder, images: int) -> Numbers:
+    """The cluster of every image as the run found it, before a person changed anything. (N,)"""
+    with run.labels.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        try:
+            numbers = np.array([int(row["cluster"]) for row in csv.DictReader(file)], dtype=np.int64)
+        except (KeyError, ValueError, TypeError):
+            raise ValueError(f"{run.labels} is damaged: it has no column of cluster numbers") from None
+    if len(numbers) != images:
+        raise ValueError(f"{run.labels} is damaged: it has {len(numbers)} rows for {images} images")
+    return numbers
+
+
+def _clusters(run: RunFolder, labels: Numbers) -> list[Content]:
+    sizes = np.bincount(labels)
+    names = plain_names(len(sizes))
+    if run.names.is_file():
+        names = read_names(run.names, len(sizes), run.description().identity)
+    shown = [f"Cluster {number}" if name == str(number) else name for number, name in enumerate(names.names)]
+    return [{"name": name, "size": int(size)} for name, size in zip(shown, sizes, strict=True)]
+
+
+def _results(runs: Sequence[RunFolder]) -> list[list[str]]:
+    found = [read_json(run.result) for run in runs]
+    rows = [
+        [title, *("–" if result.get(key) is None else form.format(result[key]) for result in found)]
+        for title, key, form in FIGURES
+        if any(result.get(key) is not None for result in found)
+    ]
+    return [*rows, ["time", *(duration(result["seconds"]) for result in found)]]
+
+
+def _settings(found: list[dict[str, str]]) -> list[Content]:
+    """Every setting of any run, with whether the runs differ in it."""
+    rows = []
+    for name in dict.fromkeys(name for settings in found for name in settings):
+        values = [printable(settings.get(name, "–")) for settings in found]
+        rows.append({"name": name, "values": values, "differs": len(set(values)) > 1})
+    return rows
+
+
+def _matrix(labels: list[Numbers], judge: Any) -> list[list[float]]:
+    table = np.eye(len(labels))
+    for a in range(len(labels)):
+        for b in range(a):
+            table[a, b] = table[b, a] = judge(labels[a], labels[b])
+    return [[round(float(value), 4) for value in row] for row in table]
+
+
+def _flows(labels: list[Numbers]) -> Iterator[list[list[int]]]:
+    """From each run to the next: how many images of cluster a are in cluster b."""
+    for before, after in itertools.pairwise(labels):
+        pairs, counts = np.unique(np.stack([before, after], 1), axis=0, return_counts=True)
+        yield [[int(a), int(b), int(n)] for (a, b), n in zip(pairs, counts, strict=True)]

@@ -1,0 +1,163 @@
+"""The report of a run that goes on, as a page that grows: a small server that only reads.
+
+It answers on the loopback interface unless told otherwise, knows three paths, and refuses requests that were not
+addressed to it by its own name: another site's page must not reach it by pointing a name of its own here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from rich.console import Console
+
+from ..data.store import ImageStore
+from ..run.rundir import RunFolder
+from . import page
+from .content import Content, Pictures, gather, newest, open_pictures, progress
+
+LOOPBACK = ("127.0.0.1", "localhost")
+PATIENCE = 30.0
+"""Seconds that a client may take for its request."""
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class _Watched:
+    """A run that goes on. What is expensive to find out is kept until there is more to see."""
+
+    def __init__(self, run: RunFolder, images: ImageStore | None) -> None:
+        self._run = run
+        self._images = images
+        self._pictures: Pictures | None = None
+        self._lock = threading.Lock()
+        self._content: Content | None = None
+
+    def content(self) -> Content:
+        with self._lock:
+            if self._content is None or self._content["newest"] != newest(self._run):
+                self._content = gather(self._run, self._opened(), live=True)
+            return self._content | progress(self._run) | {"newest": self._content["newest"]}
+
+    def _opened(self) -> Pictures:
+        if self._pictures is None:
+            if self._images is None:
+                self._pictures = open_pictures(self._run)
+            else:
+                self._pictures = Pictures(self._images, self._run.description().source, own=True)
+        return self._pictures
+
+    def answers(self) -> dict[str, tuple[str, Callable[[], str]]]:
+        """For every path its kind and how to make it."""
+        return {
+            "/": ("text/html; charset=utf-8", lambda: page.render("report", self.content(), live=True)),
+            "/progress.json": ("application/json", lambda: _plain_json(progress(self._run))),
+            "/content.json": ("application/json", lambda: _plain_json(self.content())),
+        }
+
+
+def _plain_json(content: Content) -> str:
+    return json.dumps(content, allow_nan=False)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], watched: _Watched) -> None:
+        super().__init__(address, _Handler)
+        port = self.server_address[1]
+        names = (address[0], *LOOPBACK)
+        self.known_hosts = {f"{name}:{port}" for name in names} | (set(names) if port == 80 else set())
+        self.answers = watched.answers()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away in the middle of an answer is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = PATIENCE
+    server_version = "cts"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, with_body: bool) -> None:
+        if self.headers.get("Host") not in self.server.known_hosts:
+            self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", "not the name of this server\n", with_body)
+            return
+        if self.path not in self.server.answers:
+            self._send(HTTPStatus.NOT_FOUND, "text/plain", "no such page\n", with_body)
+            return
+        kind, answer = self.server.answers[self.path]
+        try:
+            self._send(HTTPStatus.OK, kind, answer(), with_body)
+        except (ValueError, OSError) as error:  # a file of the run that is just being replaced, or damaged
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n", with_body)
+
+    def _send(self, status: HTTPStatus, kind: str, text: str, with_body: bool) -> None:
+        body = text.encode("utf-8", "replace")
+        self.send_response(status)
+        for name, value in (HEADERS | {"Content-Type": kind, "Content-Length": str(len(body))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+        """The terminal belongs to the progress bar."""
+
+
+@contextmanager
+def serve(
+    folder: Path, port: int, console: Console, images: ImageStore | None = None, host: str = LOOPBACK[0]
+) -> Iterator[str]:
+    """Show the run in ``folder`` while the block lasts; yields the page's address. Port 0 takes any that is free.
+
+    ``images`` are the run's own, if they are at hand; otherwise they are read from its source when a browser asks.
+    """
+    _check_host(host)
+    watched = _Watched(RunFolder(folder), images)
+    try:
+        server = _Server((host, port), watched)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot serve on {host}:{port}: {reason}; give another port, or 0 for any") from None
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True)
+    thread.start()
+    url = f"http://{host}:{server.server_address[1]}/"
+    console.print(f"live report: {url}", markup=False, soft_wrap=True)
+    try:
+        yield url
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _check_host(host: str) -> None:
+    """Only one interface, by its address: a name for all of them could not be told from a stranger's."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise ValueError(f"the address to serve on is {host!r}; give an IPv4 address such as 127.0.0.1") from None
+    if address.version != 4 or address.is_unspecified:
+        raise ValueError(f"the address to serve on is {host}; give the IPv4 address of one interface")

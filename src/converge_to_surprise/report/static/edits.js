@@ -1,0 +1,122 @@
+// What a person makes of the clusters: names, merges, noise. Kept by the browser until it is saved and applied.
+
+const plainEdits = (clusters) => Array.from({ length: clusters }, (_, cluster) => ({ cluster, name: null, into: null, noise: false }));
+
+/** A key for this run and for what was applied to it when the page was made. */
+function storageKey() {
+  const applied = JSON.stringify(sight().names);
+  let hash = 5381;
+  for (let place = 0; place < applied.length; place++) hash = ((hash * 33) ^ applied.charCodeAt(place)) >>> 0;
+  return `cts:edits:${state.content.run.identity}:${hash.toString(16)}`;
+}
+
+function loadEdits() {
+  const applied = plainEdits(sight().clusters).map((plain, number) => ({ ...plain, ...sight().names[number] }));
+  state.edits = applied;
+  try {
+    const kept = JSON.parse(memory.get(storageKey()) || "null");
+    const fits = Array.isArray(kept) && kept.length === applied.length && kept.every(isEdit);
+    if (fits && !kept.some((_, number) => circular(kept, number))) state.edits = kept;
+  } catch { /* not ours */ }
+}
+
+function isEdit(entry, number, all) {
+  return entry && entry.cluster === number && typeof entry.noise === "boolean"
+    && (entry.name === null || typeof entry.name === "string")
+    && (entry.into === null || (Number.isInteger(entry.into) && entry.into >= 0 && entry.into < all.length));
+}
+
+function circular(edits, number) {
+  let at = number;
+  for (let steps = 0; edits[at].into !== null; steps++) {
+    if (steps > edits.length) return true;
+    at = edits[at].into;
+  }
+  return false;
+}
+
+const applied = (number) => ({ ...plainEdits(number + 1)[number], ...sight().names[number] });
+const isChanged = (entry) => JSON.stringify(entry) !== JSON.stringify(applied(entry.cluster));
+const changes = () => state.edits.filter(isChanged).length;
+
+/** Change one cluster; the page follows. */
+function edit(number, change) {
+  state.edits = state.edits.map((entry) => (entry.cluster === number ? { ...entry, ...change } : entry));
+  keepEdits();
+}
+
+function keepEdits() {
+  if (changes()) memory.set(storageKey(), JSON.stringify(state.edits));
+  else memory.remove(storageKey());
+  refresh();
+}
+
+function resetEdits() {
+  state.edits = state.edits.map((entry) => applied(entry.cluster));
+  keepEdits();
+}
+
+/** The file that `cts relabel` reads. */
+function clustersFile() {
+  const clusters = state.edits.filter((entry) => entry.name !== null || entry.into !== null || entry.noise);
+  const file = { format: "converge-to-surprise clusters", version: 1, run: state.content.run.identity, clusters };
+  return `${JSON.stringify(file, null, 1)}\n`;
+}
+
+function save() {
+  const url = URL.createObjectURL(new Blob([clustersFile()], { type: "application/json" }));
+  make("a", { href: url, download: "clusters.json" }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10_000);
+  find("saved").textContent = `Saved. Apply it with: cts relabel ${state.content.run.name} clusters.json`;
+}
+
+const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
+
+/** The dialog in which one cluster is renamed, merged or marked. */
+function openEditor(number) {
+  const dialog = find("editor");
+  const entry = state.edits[number];
+  const name = make("input", { id: "edit-name", type: "text", maxlength: 100, placeholder: `Cluster ${number}`, autocomplete: "off" });
+  name.value = entry.name ?? "";
+  const others = state.edits.filter((other) => other.cluster !== number && other.into === null && !other.noise);
+  const into = make("select", { id: "edit-into" }, make("option", { value: "" }, "not merged"),
+    ...others.map((other) => make("option", { value: other.cluster }, clusterName(other.cluster))));
+  into.value = entry.into ?? "";
+  const noise = make("input", { id: "edit-noise", type: "checkbox" });
+  noise.checked = entry.noise;
+  const exclude = () => { into.disabled = noise.checked; noise.disabled = into.value !== ""; };
+  into.addEventListener("change", exclude);
+  noise.addEventListener("change", exclude);
+  exclude();
+  const form = make("form", { method: "dialog", onsubmit: () => {
+    const text = name.value.replace(CONTROL, " ").trim().slice(0, 100);
+    edit(number, { name: text || null, into: into.value === "" ? null : Number(into.value), noise: noise.checked });
+  } },
+    make("h2", {}, sign(number), `Edit ${clusterName(number)}`),
+    make("label", { for: "edit-name" }, "Name"), name,
+    make("label", { for: "edit-into" }, "Merge into"), into,
+    make("label", { class: "check" }, noise, "Noise: these images belong nowhere"),
+    make("div", { class: "buttons" },
+      make("button", { type: "submit", class: "primary" }, "Done"),
+      make("button", { type: "button", onclick: () => dialog.close() }, "Cancel")));
+  fill(dialog, form);
+  dialog.showModal();
+  name.focus();
+}
+
+/** The line that says what was changed, with the button that saves it. */
+function renderEdits() {
+  const number = changes();
+  const bar = find("edits");
+  show(bar, number > 0);
+  find("changes").textContent = `${number} ${number === 1 ? "cluster" : "clusters"} changed`;
+  if (!number) find("saved").textContent = "";
+  const lines = state.edits.filter((entry) => entry.into !== null || entry.noise).map((entry) => {
+    const where = entry.noise ? "is noise" : `is part of ${rootOf(entry.cluster) < 0 ? "the noise" : clusterName(rootOf(entry.cluster))}`;
+    const back = make("button", { type: "button", class: "quiet", onclick: () => edit(entry.cluster, { into: null, noise: false }) },
+      entry.noise ? "Take back" : "Take apart");
+    return make("li", {}, sign(entry.cluster), `${clusterName(entry.cluster)} ${where}`, back);
+  });
+  fill(find("merged"), ...lines);
+  show(find("merged"), lines.length > 0 && atOwnLevel());
+}

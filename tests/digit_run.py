@@ -1,0 +1,47 @@
+"""A small finished run on pictures of digits, with a merge tree: what the tests of the report look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from converge_to_surprise.config import Augmentation, Config, Merge, Network, Relaxed, Stage
+from converge_to_surprise.data import datasets
+from converge_to_surprise.run import session
+from converge_to_surprise.run.rundir import RunFolder
+
+IMAGES = 360
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><script>document.title='owned'</script>&\u2028"
+"""What someone might call a file or a class."""
+
+CONFIG = Config(
+    threads=1,
+    schedule=(Stage("search", "relaxed", 8), Stage("merge", "merge", 1), Stage("refine", "refine", 2)),
+    network=Network(clusters=16, width=4),
+    augmentation=Augmentation(rotation=10, crop=1),
+    relaxed=Relaxed(heads=2, batch=90, learning_rate=0.01, diversity_floor=(10.0, 10.0)),
+    merge=Merge(wide_pairs=500, alike_pairs=500, clusters=5, smallest=0.0),
+)
+
+
+def write_source(folder: Path, classes: bool = True) -> Path:
+    """An array file of digits; two of the classes have names."""
+    bundle = load_digits()
+    arrays = {"images": np.round(bundle.images[:IMAGES] / 16 * 255).astype(np.uint8)}
+    if classes:
+        words = np.array([HOSTILE, "one", *(f"digit {number}" for number in range(2, 10))])
+        arrays["labels"] = words[bundle.target[:IMAGES]]
+    path = folder / ("digits.npz" if classes else "plain.npz")
+    np.savez(path, **arrays)
+    return path
+
+
+def make_run(folder: Path, source: Path, config: Config = CONFIG) -> RunFolder:
+    """Run it to its end."""
+    dataset = datasets.load(str(source))
+    run = RunFolder(folder)
+    trainer = session.begin(run, dataset, str(source), None, "fast", config)
+    session.carry_on(run, trainer, dataset, [])
+    return run
