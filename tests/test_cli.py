@@ -21,7 +21,7 @@ from converge_to_surprise.data.synthetic import striped_images
 
 SETTINGS = """
 --threads 1 --search evolution --schedule explore=evolution:2 --network.clusters 6 --network.width 2 --network.alive 4
---augmentation.crop 1 --evolution.population 2 --evolution.batch 10 --evolution.sigma 0.1
+--augmentation.crop 1 --no-report --evolution.population 2 --evolution.batch 10 --evolution.sigma 0.1
 """
 FLAGS = SETTINGS.split()
 RNG = np.random.default_rng(0)

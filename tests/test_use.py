@@ -27,7 +27,7 @@ from converge_to_surprise.use.images import Source
 
 SCHEDULE = ["--schedule", "search=relaxed:12", "merge=merge:1", "refine=refine:3"]
 NETWORK = ["--network.width", "4", "--network.clusters", "12", "--views.upsample", "1"]
-FLAGS = [*SCHEDULE, *NETWORK, "--threads", "1", "--relaxed.heads", "2", "--relaxed.batch", "20"]
+FLAGS = [*SCHEDULE, *NETWORK, "--threads", "1", "--no-report", "--relaxed.heads", "2", "--relaxed.batch", "20"]
 
 
 def call(*words: object) -> int:
