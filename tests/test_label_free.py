@@ -77,5 +77,5 @@ def test_a_level_that_the_tree_does_not_have_is_refused(
     source = str(labelled.parent / "images.npz")
     assert cli.main(["evaluate", str(labelled), source, "--clusters", clusters]) == 2
     said = capsys.readouterr().err
-    assert f"--clusters is {clusters}" in said
+    assert f"clusters is {clusters}; the merge tree has from 1 to" in said
     assert "from 1 to" in said

@@ -31,7 +31,8 @@ from converge_to_surprise.run import checkpoint, session
 from converge_to_surprise.run.opening import open_newest
 from converge_to_surprise.run.rundir import RunFolder
 
-COMMON = """--no-report 
+COMMON = """
+--no-report --views.upsample 1
 --seed 2 --threads 1 --checkpoint-seconds 0 --network.no-folded --network.clusters 6 --network.width 2 --network.alive 4
 --augmentation.rotation 10 --augmentation.crop 1 --consolidation.tau 0 --consolidation.batch 16
 """
