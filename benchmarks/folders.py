@@ -44,9 +44,10 @@ def digits() -> tuple[Bytes, npt.NDArray[np.int64]]:
 
 
 def coloured(images: Bytes) -> Bytes:
-    """Bright digits of any colour on dark ground of any other. (N, 8, 8, 3)"""
+    """Yellowish digits on bluish ground, each a little different. (N, 8, 8, 3)"""
     generator = np.random.default_rng(0)
-    ink, ground = generator.uniform(0.6, 1, (len(images), 1, 1, 3)), generator.uniform(0, 0.2, (len(images), 1, 1, 3))
+    ink = np.array([1, 0.8, 0.3]) * generator.uniform(0.8, 1, (len(images), 1, 1, 3))
+    ground = np.array([0.1, 0.1, 0.3]) * generator.uniform(0.5, 1, (len(images), 1, 1, 3))
     share = images[..., None] / 255
     return np.round(255 * (share * ink + (1 - share) * ground)).astype(np.uint8)
 
