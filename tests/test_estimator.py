@@ -201,6 +201,12 @@ def test_a_damaged_file_is_noticed(damage: Any, fitted: SurpriseClustering, tmp_
         SurpriseClustering.load(path)
 
 
+def test_what_is_no_model_file_is_said(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none.safetensors"):
+        with pytest.raises(ValueError, match="there is no model file"):
+            SurpriseClustering.load(path)
+
+
 def test_works_in_a_pipeline_and_in_a_grid_search(images: Tensor) -> None:
     flat = images.flatten(1).numpy()
     pipeline = make_pipeline(FunctionTransformer(lambda x: 255 - x), quick(settings=TINY))

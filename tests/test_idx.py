@@ -60,8 +60,8 @@ def test_what_is_read_can_be_written_to(tmp_path: Path) -> None:
         (b"PK\x03\x04 something else", "is not an IDX file"),
         (b"\0\0\x07\x01\0\0\0\x01a", "is not an IDX file"),
         (idx_bytes(ARRAY)[:10], "its header is incomplete"),
-        (idx_bytes(ARRAY)[:-1], "truncated or damaged: 39 bytes, but its header says 40"),
-        (idx_bytes(ARRAY) + b"\0", "truncated or damaged: 41 bytes"),
+        (idx_bytes(ARRAY)[:-1], "truncated or damaged: 23 bytes of content, but its header says 24"),
+        (idx_bytes(ARRAY) + b"\0", "truncated or damaged: more than 24 bytes"),
         (b"\0\0\x08\x03" + b"\xff" * 12, "truncated or damaged: 16 bytes"),
     ],
 )

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from faults.harness import SETTINGS, STEPS
 
 from converge_to_surprise import cli
 from converge_to_surprise.data import datasets
@@ -30,24 +31,6 @@ from converge_to_surprise.learn.trainer import Snapshot, Trainer
 from converge_to_surprise.run import checkpoint, session
 from converge_to_surprise.run.opening import open_newest
 from converge_to_surprise.run.rundir import RunFolder
-
-COMMON = """
---no-report --views.upsample 1
---seed 2 --threads 1 --checkpoint-seconds 0 --network.no-folded --network.clusters 6 --network.width 2 --network.alive 4
---augmentation.rotation 10 --augmentation.crop 1 --consolidation.tau 0 --consolidation.batch 16
-"""
-# Small batches give many updates: the running statistics of the network need some twenty of them before the labels
-# that consolidation starts from tell images apart at all.
-SETTINGS = {
-    "evolution": f"""{COMMON} --search evolution --schedule explore=evolution:3 strong=evolution:2:2@1
-        --evolution.population 2 --evolution.batch 10 --evolution.ramp-epochs 2""",
-    "relaxed": f"""{COMMON} --search relaxed
-        --schedule search=relaxed:4 merge=merge:1 refine=refine:1 settle=consolidate:3
-        --relaxed.heads 2 --relaxed.batch 10 --merge.clusters 6 --merge.wide-pairs 100 --merge.alike-pairs 100
-        --relaxed.diversity-floor 4 4 --relaxed.temperature 0.1 --network.width 4""",
-}
-STEPS = 34
-"""Steps of either: 5 epochs of 6 updates and 4 passes; or 24 updates, a merge, 6 updates and 3 passes."""
 
 
 @dataclass(frozen=True)

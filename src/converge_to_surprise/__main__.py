@@ -1,14 +1,23 @@
 """The program: ``cts``, or ``python -m converge_to_surprise``."""
 
+import signal
+
 from . import let_waiting_threads_sleep
 
 
 def main() -> int:
     """Run the command line."""
     let_waiting_threads_sleep()
-    from . import cli
+    try:
+        from . import cli
+        from .data.decode import own_pillow_warnings
 
-    return cli.main()
+        own_pillow_warnings()
+        return cli.main()
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: a late Ctrl-C has nothing left to stop
 
 
 if __name__ == "__main__":

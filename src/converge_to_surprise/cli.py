@@ -17,8 +17,10 @@ from rich.console import Console
 
 from . import __version__, configfile, presets
 from .config import Config, SearchName, SettingError, Stage
+from .core.plain import one_line
 from .data import datasets
 from .data.reading import Colour, LabelSource, Reading
+from .data.room import memory_ran_out
 from .data.store import check_clusterable
 from .learn.trainer import Trainer, available_threads
 from .report.command import Compare, Relabel, Report, compare, relabel, report, write_report
@@ -162,9 +164,10 @@ def resume(command: Resume, console: Console) -> None:
     saved = None if description.data_dir is None else Path(description.data_dir)
     reading = Reading(labels=description.labels)
     dataset = load_shown(description.source, command.data_dir or saved, reading, console, description.shape)
-    trainer, problems = session.reopen(run, dataset)
-    warn_of_damage(problems)
-    _carry_on(run, trainer, dataset, console, command)
+    with run.locked():  # from here on: what is read must still be so when it is written
+        trainer, problems = session.reopen(run, dataset)
+        warn_of_damage(problems)
+        _carry_on(run, trainer, dataset, console, command)
 
 
 def _carry_on(
@@ -245,14 +248,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             case Reproduce():
                 return reproduce(command, console)
     except (ValueError, _BadStage) as error:
-        errors.print(f"cts: {error}", markup=False, highlight=False, soft_wrap=True)
+        errors.print(one_line(f"cts: {error}"), markup=False, highlight=False, soft_wrap=True)
         return 2
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         hint = "; free some space: `cts resume` then continues the run" if error.errno == errno.ENOSPC else ""
-        errors.print(f"cts: {error}{hint}", markup=False, highlight=False, soft_wrap=True)
+        errors.print(one_line(f"cts: {error}{hint}"), markup=False, highlight=False, soft_wrap=True)
+        return 2
+    except (MemoryError, RuntimeError) as error:
+        if not memory_ran_out(error):
+            raise
+        text = "cts: there is not enough memory; if a run was begun, `cts resume` continues it where there is more"
+        errors.print(text, markup=False, highlight=False, soft_wrap=True)
         return 2
     except session.Interrupted as stop:
         errors.print(f"cts: stopped by {stop}; {stop.hint}", markup=False, soft_wrap=True)

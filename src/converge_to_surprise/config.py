@@ -13,15 +13,18 @@ from typing import Literal
 
 SearchName = Literal["evolution", "relaxed"]
 StageKind = Literal["evolution", "relaxed", "merge", "refine", "consolidate"]
+MOST = 10**9  # no whole number but the seed has a reason to be larger
 
 
 class SettingError(ValueError):
     """A setting has a wrong value; the message names both."""
 
 
-def check(condition: bool, name: str, value: object, expected: str) -> None:
+def check(condition: bool, name: str, value: object, expected: str, most: int = MOST) -> None:
     if not condition:
         raise SettingError(f"{name} is {value!r}; it must be {expected}")
+    if isinstance(value, int) and value > most:
+        raise SettingError(f"{name} is {value!r}; it must be at most {most:,}")
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,8 @@ class Augmentation:
             value = getattr(self, name)
             check(0 <= value < 1, f"augmentation.{name}", value, "at least 0 and below 1")
         check(self.crop >= 0, "augmentation.crop", self.crop, "0 or more pixels")
-        low, high = self.zoom_out
-        check(0 <= low <= high, "augmentation.zoom_out", self.zoom_out, "two numbers of pixels, the smaller first")
+        low, high = zoom_out = self.zoom_out
+        check(0 <= low <= high <= MOST, "augmentation.zoom_out", zoom_out, "two numbers of pixels, the smaller first")
 
 
 @dataclass(frozen=True)
@@ -166,9 +169,8 @@ class Relaxed:
         check(0 <= self.neighbour_share <= 1, "relaxed.neighbour_share", self.neighbour_share, "from 0 to 1")
         check(0 <= self.diversity < math.inf, "relaxed.diversity", self.diversity, "at least 0")
         low, high = self.diversity_floor
-        check(
-            1 <= low <= high, "relaxed.diversity_floor", self.diversity_floor, "two numbers from 1, the smaller first"
-        )
+        floor = self.diversity_floor
+        check(1 <= low <= high < math.inf, "relaxed.diversity_floor", floor, "two numbers from 1, the smaller first")
         check(0 < self.diversity_until <= 1, "relaxed.diversity_until", self.diversity_until, "above 0 and at most 1")
 
 
@@ -241,7 +243,7 @@ class Stage:
         kinds = typing.get_args(StageKind)
         check(self.kind in kinds, f"kind of stage {self.name}", self.kind, "one of " + ", ".join(kinds))
         check(self.epochs >= 1, f"epochs of stage {self.name}", self.epochs, "at least 1")
-        paired = (self.passes >= 1 and self.every >= 1) or (self.passes == 0 and self.every == 0)
+        paired = (1 <= self.passes <= MOST and 1 <= self.every <= MOST) or self.passes == self.every == 0
         check(paired, f"passes@every of stage {self.name}", f"{self.passes}@{self.every}", "two numbers of at least 1")
         check(
             self.passes == 0 or self.kind == "evolution",
@@ -292,7 +294,7 @@ class Config:
     consolidation: Consolidation = field(default_factory=Consolidation)
 
     def __post_init__(self) -> None:
-        check(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1")
+        check(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1", most=2**63)
         check(0 <= self.threads <= 1024, "threads", self.threads, "from 0 to 1024")
         check(0 <= self.checkpoint_seconds < math.inf, "checkpoint_seconds", self.checkpoint_seconds, "at least 0")
         check(len(self.schedule) >= 1, "schedule", self.schedule, "at least one stage")

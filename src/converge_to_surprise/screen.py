@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Table
 from rich.text import Text
 
+from .core.plain import one_line
 from .learn.record import Record
 from .run.result import Assessment
 
@@ -95,9 +96,9 @@ class ProgressDisplay:
 
 
 def warn_of_damage(problems: Sequence[str]) -> None:
-    """Say on the error stream which checkpoints were passed over."""
+    """Say on the error stream what is damaged and what was done about it."""
     for problem in problems:
-        text = f"warning: {problem}; using the checkpoint before it"
+        text = one_line(f"warning: {problem}")
         Console(stderr=True).print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import http.client
 import os
-import zipfile
-import zlib
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,16 +17,21 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import fetch_openml, load_digits
 
+from .arrayfile import read_arrays
 from .cache import Progress, cached
 from .decode import Shape
 from .idx import find_idx, labels_beside, looks_like_idx, read_idx
 from .listing import EXTENSIONS, Listing, list_folder, looks_like_classes, with_folder_classes
 from .reading import Quarantined, Reading, first_reasons
-from .store import Array, ImageStore, map_array, to_store
+from .store import ImageStore, to_store
 from .tables import SUFFIXES, list_table
 
 Split = Literal["train", "test"]
 ARRAYS = (".npz", ".npy")
+SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
+IMAGE_KEYS = ("images", "x", "X", "arr_0")
+LABEL_KEYS = ("labels", "y", "target")
+"""Names of the arrays in an .npz file; no other is read."""
 
 
 @dataclass(frozen=True)
@@ -210,19 +213,15 @@ def _idx_file(path: Path, name: str) -> Dataset:
 
 def _array_file(path: Path, name: str) -> Dataset:
     """``x_train``/``y_train``/``x_test``/``y_test``, or ``images``/``x`` with ``labels``/``y``, or a lone array."""
-    try:
-        content = map_array(path)
-        arrays: dict[str, Array] = {"images": content} if isinstance(content, np.ndarray) else dict(content)
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"cannot read {path} as an array file: {error}") from None
+    arrays, names = read_arrays(path, (*SPLIT_KEYS, *IMAGE_KEYS, *LABEL_KEYS))
     if "x_train" in arrays:
         train = to_store(arrays["x_train"], arrays.get("y_train"), f"x_train of {path}")
         test = to_store(arrays["x_test"], arrays.get("y_test"), f"x_test of {path}") if "x_test" in arrays else None
         return Dataset(name, train, test)
-    images = [key for key in ("images", "x", "X", "arr_0") if key in arrays]
-    labels = [key for key in ("labels", "y", "target") if key in arrays]
+    images = [key for key in IMAGE_KEYS if key in arrays]
+    labels = [key for key in LABEL_KEYS if key in arrays]
     if not images:
-        raise ValueError(f"{path} has the arrays {sorted(arrays)}; one of them must be called images, x or x_train")
+        raise ValueError(f"{path} has the arrays {sorted(names)}; one of them must be called images, x or x_train")
     return Dataset(name, to_store(arrays[images[0]], arrays[labels[0]] if labels else None, str(path)))
 
 

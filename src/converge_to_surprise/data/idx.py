@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import re
 import struct
@@ -13,27 +14,43 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .room import check_room
+
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+DEFLATE_RATIO = 1100
+"""No gzip file unpacks to more than some 1032 times its size."""
 
 
 def read_idx(path: Path) -> npt.NDArray[Any]:
     """The array in an IDX file."""
     try:
+        packed = path.stat().st_size
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            content = file.read()
-    except (OSError, EOFError, zlib.error) as error:
+            dtype, shape = _read_header(file, path)
+            size = math.prod(shape) * dtype.itemsize
+            # A lie about the size is noticed before the memory is taken.
+            if size > packed * (DEFLATE_RATIO if path.suffix == ".gz" else 1):
+                raise ValueError(f"{path} is truncated or damaged: {packed} bytes cannot hold the {size} of its header")
+            check_room(size, path)
+            content = file.read(size + 1)
+    except (OSError, EOFError, MemoryError, zlib.error) as error:
         raise ValueError(f"cannot read {path}: {error}") from None
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in TYPES:
+    if len(content) != size:
+        held = len(content) if len(content) < size else f"more than {size}"
+        raise ValueError(f"{path} is truncated or damaged: {held} bytes of content, but its header says {size}")
+    return np.frombuffer(content, dtype).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def _read_header(file: gzip.GzipFile | io.BufferedReader, path: Path) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    magic = file.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES:
         raise ValueError(f"{path} is not an IDX file")
-    dtype, dimensions = np.dtype(TYPES[content[2]]), content[3]
-    start = 4 + 4 * dimensions
-    if len(content) < start:
+    sides = file.read(4 * magic[3])
+    if len(sides) < 4 * magic[3]:
         raise ValueError(f"{path} is truncated: its header is incomplete")
-    shape = struct.unpack(f">{dimensions}I", content[4:start])
-    expected = start + math.prod(shape) * dtype.itemsize
-    if len(content) != expected:
-        raise ValueError(f"{path} is truncated or damaged: {len(content)} bytes, but its header says {expected}")
-    return np.frombuffer(content, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+    if magic[3] > 4:
+        raise ValueError(f"{path} has {magic[3]} dimensions; images have 3 or 4, labels 1")
+    return np.dtype(TYPES[magic[2]]), struct.unpack(f">{magic[3]}I", sides)
 
 
 def find_idx(folder: Path, split: str, content: str) -> Path | None:

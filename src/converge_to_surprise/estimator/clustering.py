@@ -203,6 +203,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     @classmethod
     def load(cls, path: str | Path, backbone: nn.Module | None = None) -> Self:
         """Read what ``save`` wrote. A model with a backbone needs a module of the same kind again."""
+        if not Path(path).is_file():
+            raise ValueError(f"there is no model file {str(path)!r}; give a file that save() wrote")
         return cls._loaded(Path(path).read_bytes(), str(path), backbone)
 
     def export_onnx(self, path: str | Path) -> None:

@@ -82,8 +82,17 @@ def _stage_steps(
 
 
 def count_steps(config: Config, images: int) -> int:
-    """Number of steps of a run."""
-    return sum(1 for _ in steps(config, images))
+    """Number of steps of a run, as many as ``steps`` yields, without walking through them."""
+    total = epochs = 0
+    for stage in config.schedule:
+        if stage.kind in batch_sizes(config):
+            total += stage.epochs * batches_per_epoch(images, batch_sizes(config)[stage.kind])
+            if stage.every:
+                total += stage.passes * ((epochs + stage.epochs) // stage.every - epochs // stage.every)
+            epochs += stage.epochs
+        else:
+            total += 1 if stage.kind == "merge" else stage.epochs
+    return total
 
 
 def batch_positions(step: Step, images: int, seed: int) -> Tensor:

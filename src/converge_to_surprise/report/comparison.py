@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..core.metrics import adjusted_rand_index, normalised_mutual_information
-from ..run.files import read_json
 from ..run.names import plain_names, read_names
+from ..run.result import read_result
 from ..run.rundir import RunFolder
 from .content import Content
 from .history import curves
@@ -88,7 +88,7 @@ def _clusters(run: RunFolder, labels: Numbers) -> list[Content]:
 
 
 def _results(runs: Sequence[RunFolder]) -> list[list[str]]:
-    found = [read_json(run.result) for run in runs]
+    found = [read_result(run.result) for run in runs]
     rows = [
         [title, *("–" if result.get(key) is None else form.format(result[key]) for result in found)]
         for title, key, form in FIGURES

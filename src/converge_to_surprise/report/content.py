@@ -19,10 +19,10 @@ from ..data.store import ImageStore
 from ..learn import schedule
 from ..reproduce import panels
 from ..reproduce.purity import class_name
-from ..run.files import read_json
 from ..run.model import Model
 from ..run.names import Names, plain_names, read_names
 from ..run.opening import open_newest
+from ..run.result import read_result
 from ..run.rundir import Description, RunFolder
 from ..run.session import fingerprint
 from ..use.images import check_shape, load_shown
@@ -79,7 +79,7 @@ def progress(run: RunFolder) -> Content:
     last = records[-1] if records else None
     seconds, steps = (last["seconds"], last["step"] + 1) if last else (0.0, 0)
     if finished:
-        scores = read_json(run.result)
+        scores = read_result(run.result)
         title = words.finished_title(len(scores["clusters"]), description.images)
         sentence = words.finished_sentence(row["nats"] for row in scores["clusters"])
         seconds = scores["seconds"]

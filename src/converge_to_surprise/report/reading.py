@@ -87,5 +87,8 @@ def saved_parts(run: RunFolder, images: int) -> Numbers | None:
         rows = csv.DictReader(file)
         if "part" not in (rows.fieldnames or ()):
             return None
-        found = np.array([int(row["part"]) for row in rows], dtype=np.int64)
+        try:
+            found = np.array([int(row["part"]) for row in rows], dtype=np.int64)
+        except (ValueError, TypeError, OverflowError, csv.Error):  # not as it was written: they are worked out again
+            return None
     return found if len(found) == images else None

@@ -1,40 +1,66 @@
 """Checkpoints: tensors as safetensors, everything else as JSON, written atomically, the last two kept.
 
-``step-N.safetensors`` is written first; ``step-N.json``, which carries its SHA-256, makes the pair valid. So a
+``step-N.safetensors`` is written first; ``step-N.json``, which carries a SHA-256 over both, makes the pair valid. So a
 checkpoint is either whole or not there, and damage is noticed instead of loaded.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import safetensors.torch
-from safetensors import SafetensorError
+from torch import Tensor
 
+from ..data.room import check_room
 from ..learn.trainer import Snapshot
-from .files import read_json, write_atomically, write_json
+from .files import flush_folder, read_json, write_atomically, write_json
 
 FORMAT = "converge-to-surprise checkpoint"
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)
+"""The checksum of version 1 did not cover the JSON part."""
 KEEP = 2
 
 
 def save(folder: Path, snapshot: Snapshot, run: str = "") -> Path:
     """Write a checkpoint of the run with this identity, keep the newest two, return the path of the JSON part."""
-    folder.mkdir(exist_ok=True)
-    name = f"step-{snapshot.data['step']:09d}"
+    if not folder.is_dir():
+        folder.mkdir()
+        flush_folder(folder.parent)
+    step = snapshot.data["step"]
     content = safetensors.torch.save({key: value.cpu().contiguous() for key, value in snapshot.tensors.items()})
-    write_atomically(folder / f"{name}.safetensors", content)
-    digest = hashlib.sha256(content).hexdigest()
-    path = folder / f"{name}.json"
-    write_json(path, {"format": FORMAT, "version": VERSION, "run": run, "sha256": digest, "data": snapshot.data})
-    for old in _newest_first(folder)[KEEP:]:
-        old.unlink()
+    path = folder / f"{_stem(step)}.json"
+    write_atomically(path.with_suffix(".safetensors"), content)
+    data = json.loads(json.dumps(snapshot.data))  # as it will be read: names of numbers become words
+    digest = _checksum(content, VERSION, run, data)
+    write_json(path, {"format": FORMAT, "version": VERSION, "run": run, "sha256": digest, "data": data})
+    tidy(folder, step)
+    return path
+
+
+def tidy(folder: Path, step: int) -> None:
+    """Keep the newest two checkpoints up to this step. What is newer is of a time that will be lived through again."""
+    found = _newest_first(folder)
+    newer = [path for path in found if path.stem > _stem(step)]
+    for path in [*newer, *found[len(newer) + KEEP :]]:
+        path.unlink()
     for tensors in folder.glob("step-*.safetensors"):
         if not tensors.with_suffix(".json").exists():  # of an old checkpoint, or of one that was never finished
             tensors.unlink()
-    return path
+
+
+def _stem(step: int) -> str:
+    return f"step-{step:09d}"
+
+
+def _checksum(content: bytes, version: int, run: object, data: dict[str, Any]) -> str:
+    digest = hashlib.sha256(content)
+    if version > 1:
+        digest.update(json.dumps([version, run, data], sort_keys=True).encode())
+    return digest.hexdigest()
 
 
 def load_newest(folder: Path, run: str = "") -> tuple[Snapshot | None, list[str]]:
@@ -45,7 +71,7 @@ def load_newest(folder: Path, run: str = "") -> tuple[Snapshot | None, list[str]
     problems: list[str] = []
     for path in _newest_first(folder):
         try:
-            return load(path, run), problems
+            return load(path, run), [f"{problem}; using the checkpoint before it" for problem in problems]
         except ValueError as error:
             problems.append(str(error))
     if problems:
@@ -60,21 +86,26 @@ def load(path: Path, run: str = "") -> Snapshot:
         raise ValueError(f"{path} is not a checkpoint of this program")
     if not isinstance(data := description.get("data"), dict):
         raise ValueError(f"{path} is damaged: it has no data")
-    if description.get("version") != VERSION:
-        raise ValueError(f"{path} has version {description.get('version')}; this program reads version {VERSION}")
+    if (version := description.get("version")) not in READABLE:
+        raise ValueError(f"{path} has version {version}; this program reads versions up to {VERSION}")
     if description.get("run") != run:
         raise ValueError(f"{path} is a checkpoint of another run: its images or settings are not this run's")
     tensors = path.with_suffix(".safetensors")
     try:
+        check_room(tensors.stat().st_size, tensors)
         content = tensors.read_bytes()
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         raise ValueError(f"cannot read the checkpoint {tensors}: {error}") from None
-    if hashlib.sha256(content).hexdigest() != description.get("sha256"):
-        raise ValueError(f"the checkpoint {tensors} is truncated or damaged: its checksum does not match")
+    if _checksum(content, version, run, data) != description.get("sha256"):
+        raise ValueError(f"the checkpoint {tensors} or its {path.name} is truncated or damaged: the checksum differs")
+    return Snapshot(_parse(content, tensors), data)
+
+
+def _parse(content: bytes, path: Path) -> dict[str, Tensor]:
     try:
-        return Snapshot(safetensors.torch.load(content), data)
-    except SafetensorError as error:
-        raise ValueError(f"the checkpoint {tensors} cannot be read: {error}") from None
+        return safetensors.torch.load(content)
+    except Exception as error:  # a kind of number that torch lacks is no SafetensorError
+        raise ValueError(f"the checkpoint {path} cannot be read: {error}") from None
 
 
 def _newest_first(folder: Path) -> list[Path]:

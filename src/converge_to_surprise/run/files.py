@@ -8,6 +8,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ..core.plain import parse_json
+
+LARGEST_JSON = 64 << 20
+"""Bytes. Nothing that this program writes as one JSON text comes near it."""
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write to a temporary file in the same folder, flush it to disk, rename it, flush the folder.
@@ -55,6 +60,10 @@ def write_json(path: Path, data: Any) -> None:
 def read_json(path: Path) -> Any:
     """Parsed JSON; a ValueError that names the file if it cannot be read."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(LARGEST_JSON + 1)
+        if len(content) > LARGEST_JSON:
+            raise ValueError(f"it has more than {LARGEST_JSON:,} bytes")
+        return parse_json(content.decode("utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot read {path}: {error}") from None

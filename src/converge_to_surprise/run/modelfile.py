@@ -15,10 +15,12 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ..config import Config
-from ..configfile import overlay, to_dict
+from ..configfile import overlay, to_dict, typed
+from ..core.plain import parse_json
+from ..data.room import check_room
 from ..learn.backbone import Backbone, build_network
 from ..learn.merge import Choice
-from . import devices
+from . import devices, vetting
 from .files import write_atomically
 from .model import Labeller, Model
 
@@ -59,19 +61,21 @@ def from_bytes(
     """A model and what was kept with it. ``name`` is what messages call it."""
     try:
         size = int.from_bytes(content[:8], "little")
-        about = json.loads(content[8 : 8 + size]).get("__metadata__", {})
+        about = parse_json(content[8 : 8 + size]).get("__metadata__", {})
         tensors = safetensors.torch.load(content)
         if FORMAT not in about:
             raise ValueError("it is a safetensors file, but not a model of this program")
-        header = json.loads(about[FORMAT])
+        header = parse_json(about[FORMAT])
         if header.get("version") != VERSION:
             raise ValueError(f"it has version {header.get('version')}; this program reads version {VERSION}")
         if _digest(tensors, header["data"]) != header.get("sha256"):
             raise ValueError("it is damaged: its checksum does not match")
-        data = json.loads(header["data"])
+        data = parse_json(header["data"])
         config = overlay(Config(), data["config"])
         config = replace(config, device=devices.here(config.device))
-        shape: tuple[int, int, int] = tuple(data["shape"])
+        shape: tuple[int, int, int] = typed(data["shape"], tuple[int, int, int], "shape")
+        if data["merged"] is not None:
+            vetting.check_merged(data["merged"], config.network.clusters)
         labellers = {
             role: _labeller(role, described, tensors, config, shape, backbone)
             for role, described in data["labellers"].items()
@@ -85,7 +89,18 @@ def from_bytes(
             data["merged"] and Choice.of(data["merged"]),
             data["level"],
         )
-    except (SafetensorError, RecursionError, ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        model.prepare()
+    except (
+        SafetensorError,
+        RecursionError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        OverflowError,
+        AssertionError,
+    ) as error:
         needs = (
             " (it was made with a backbone: give the same one)" if backbone is None and b"backbone." in content else ""
         )
@@ -103,6 +118,7 @@ def save(
 def load(path: Path, backbone: nn.Module | None = None) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:
     """Read a model file."""
     try:
+        check_room(path.stat().st_size, path)
         content = path.read_bytes()
     except OSError as error:
         raise ValueError(f"cannot read the model {path}: {error.strerror}") from None
@@ -119,6 +135,7 @@ def _labeller(
 ) -> Labeller:
     state = {key.removeprefix(f"{role}."): v for key, v in tensors.items() if key.startswith(f"{role}.")}
     own = None if backbone is None else Backbone(backbone, True, state["head.weight"].shape[1])
+    vetting.check_labeller(described, state, config, shape[0], outlined=backbone is None)
     network = build_network(shape[0], config.network, described["clusters"], 1, own)
     network.load_state_dict(state)
     return Labeller(network.to(torch.device(config.device)).eval(), described["sharpness"], tuple(described["sizes"]))

@@ -141,10 +141,10 @@ def _checked_name(name: Any, where: str) -> str:
 
 def _root(number: int, into: list[int], path: Path) -> int:
     """Where a chain of merges ends."""
-    passed = [number]
-    while (target := into[passed[-1]]) != passed[-1]:
+    passed, last = {number: 0}, number  # in order, and quickly found again: chains can be long
+    while (target := into[last]) != last:
         if target in passed:
-            circle = " into ".join(map(str, [*passed[passed.index(target) :], target]))
+            circle = " into ".join(map(str, [*list(passed)[passed[target] :], target]))
             raise ValueError(f"the merges in {path} go in a circle: {circle}")
-        passed.append(target)
-    return passed[-1]
+        passed[target], last = len(passed), target
+    return last

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..learn.network import ClusterNetwork
 from ..learn.trainer import merged_of, network_of, searched_network_of
-from . import checkpoint, devices, modelfile
+from . import checkpoint, devices, modelfile, vetting
 from .model import UNCALIBRATED, Labeller, Model
 from .names import read_names
 from .rundir import RunFolder
@@ -46,6 +46,7 @@ def open_newest(run: RunFolder) -> Opened:
         raise ValueError(f"{run.path} has no checkpoint yet; continue it with `cts resume {run.path}`")
     channels = description.shape[0]
     with of_this_run(run):
+        vetting.check_snapshot(snapshot, description.config, channels)
         final = _unread(network_of(snapshot, description.config, channels).single())
         before = searched_network_of(snapshot, description.config, channels)
         searched = None if before is None else _unread(before)
@@ -68,5 +69,8 @@ def of_this_run(run: RunFolder) -> Iterator[None]:
     """A checkpoint that is whole can still be another run's: its network has other sizes, or parts are missing."""
     try:
         yield
-    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"the newest checkpoint in {run.checkpoints} does not fit the run's configuration") from error
+    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        reason = f": {error}" if isinstance(error, ValueError) else ""
+        raise ValueError(
+            f"the newest checkpoint in {run.checkpoints} does not fit the run's configuration{reason}"
+        ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..core import metrics, surprise
 from ..data.store import ImageStore
 from ..learn.labelling import Reading
 from ..learn.record import Measures, measure
+from .files import read_json
 from .model import Model
 
 
@@ -127,3 +129,23 @@ def judge(model: Model, reading: Reading, classes: npt.NDArray[np.int64] | None,
         )
     measures = measure(labels_i, labels_j, outputs, tau)
     return Assessment(numbered, numbered_both, order, measures, clusters, classes)
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """A run's result.json, if all that readers take from it is there and of the right kind."""
+    result = read_json(path)
+    if not isinstance(result, dict):
+        raise ValueError(f"{path} is damaged: it is not a table of figures")
+    rows = result.get("clusters")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get("nats")) for row in rows):
+        raise ValueError(f"{path} is damaged: it does not list the clusters")
+    if not _is_number(result.get("seconds")):
+        raise ValueError(f"{path} is damaged: it does not say how long the run took")
+    for name in result.keys() - {"clusters", "order", "merge", "versions"}:
+        if result[name] is not None and not _is_number(result[name]):
+            raise ValueError(f"{path} is damaged: {name} is not a number")
+    return result
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300

@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import shutil
+import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,8 @@ from typing import IO, Any
 from filelock import FileLock, Timeout
 
 from ..config import Config
-from ..configfile import overlay, to_dict
+from ..configfile import overlay, to_dict, typed
+from ..core.plain import parse_json
 from ..data.reading import LabelSource
 from ..learn.record import Record
 from .files import read_json, write_atomically, write_json
@@ -75,6 +77,9 @@ class RunFolder:
         self.names = path / "clusters.json"
         self.quarantine = path / "quarantine.csv"
         self.report = path / "report.html"
+        self.force = False
+        """Whether an earlier run in this folder may be given up."""
+        self._lock = FileLock(path / LOCK, timeout=0)  # of one folder object: whoever holds it may take it again
 
     @property
     def _files(self) -> tuple[Path, ...]:
@@ -88,20 +93,29 @@ class RunFolder:
         run = cls(path)
         if not run.config.is_file():
             raise ValueError(f"{path} is not a run folder: it has no config.json")
+        if run.checkpoints.is_symlink():
+            raise ValueError(f"{run.checkpoints} leads out of the run folder; put the folder itself there")
         return run
 
     @classmethod
     def claim(cls, path: Path, force: bool) -> RunFolder:
         """A folder for a new run; nothing is touched yet. An earlier run is given up only with ``force``."""
         run = cls(path)
+        run.force = force
+        run.check_free()
+        return run
+
+    def check_free(self) -> None:
+        """Refuse a folder that holds anything but what may be given up."""
+        path = self.path
         if path.exists() and not path.is_dir():
             raise ValueError(f"--out is {path}, which is a file; give a folder")
-        if path.is_dir() and any(entry.name != LOCK for entry in path.iterdir()):
-            if not run.config.is_file():
+        ours = {path / LOCK, *self._leftovers()}
+        if path.is_dir() and any(entry not in ours for entry in path.iterdir()):
+            if not self.config.is_file():
                 raise ValueError(f"{path} is not empty and holds no run; give another folder")
-            if not force:
+            if not self.force:
                 raise ValueError(f"{path} already holds a run; continue it with `cts resume {path}` or give --force")
-        return run
 
     def make(self) -> None:
         """Create the folder itself."""
@@ -118,16 +132,17 @@ class RunFolder:
 
     def sweep(self) -> None:
         """Remove what a kill in the middle of a write left behind. Only for who holds the lock."""
-        leftovers = [path for file in self._files for path in self.path.glob(f".{file.name}.*")]
-        for leftover in [*leftovers, *self.checkpoints.glob(".step-*")]:
+        for leftover in [*self._leftovers(), *self.checkpoints.glob(".step-*")]:
             leftover.unlink(missing_ok=True)
+
+    def _leftovers(self) -> list[Path]:
+        return [path for file in self._files for path in self.path.glob(f".{file.name}.*")]
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder for this process; the lock goes with the process, however it ends."""
-        lock = FileLock(self.path / LOCK, timeout=0)
         try:
-            with lock:
+            with self._lock:
                 yield
         except Timeout:
             raise ValueError(f"another process is working on {self.path}; wait for it or stop it first") from None
@@ -147,21 +162,32 @@ class RunFolder:
         if (version := data.pop("version", None)) != VERSION:
             raise ValueError(f"{self.config} has version {version}; this program reads version {VERSION}")
         try:
-            shape = tuple(data.pop("shape"))
-            return Description(**data | {"config": overlay(Config(), data["config"]), "shape": shape})
-        except (TypeError, KeyError, ValueError) as error:
+            kinds = typing.get_type_hints(Description)
+            # Earlier versions did not say where the labels come from.
+            if wrong := (data.keys() | {"labels"}) ^ kinds.keys():
+                raise ValueError(f"{', '.join(sorted(wrong))} is missing or unknown")
+            config = overlay(Config(), data.pop("config"))
+            found = Description(**{name: typed(data[name], kinds[name], name) for name in data}, config=config)
+            if min(found.images, *found.shape) < 1 or found.shape[0] not in (1, 3):
+                raise ValueError(f"there are no {found.images} images of {found.shape}")
+            return found
+        except ValueError as error:
             raise ValueError(f"{self.config} is damaged: {error}") from None
 
     def records(self) -> list[dict[str, Any]]:
-        """The history; a line that a crash cut short ends it."""
+        """The history: every line that is a whole record of a later step than those before it."""
         found: list[dict[str, Any]] = []
         if self.history.is_file():
-            for line in self.history.read_text(encoding="utf-8").splitlines():
-                try:
-                    found.append(json.loads(line))
-                except ValueError:
-                    break
+            with self.history.open("rb") as file:
+                for line in file:
+                    record = _record(line)
+                    if record is not None and (not found or record["step"] > found[-1]["step"]):
+                        found.append(record)
         return found
+
+    def missing_before(self, step: int) -> int:
+        """How many records of the steps before this one the history has lost: none, unless the file was damaged."""
+        return step - len([record for record in self.records() if record["step"] < step])
 
     def forget_after(self, step: int) -> None:
         """Cut the history to the steps before ``step``: those after a checkpoint will be done again."""
@@ -186,6 +212,20 @@ class HistoryFile:
 
     def to_disk(self) -> None:
         os.fsync(self._file.fileno())
+
+
+_KINDS = {name: (int, float) if kind is float else kind for name, kind in typing.get_type_hints(Record).items()}
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """The record in a line of the history; None if a crash or a damaged disk left less than that."""
+    try:
+        record = parse_json(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or not all(isinstance(record.get(name), kind) for name, kind in _KINDS.items()):
+        return None
+    return record if record["step"] >= 0 else None
 
 
 def _line(record: dict[str, Any]) -> bytes:

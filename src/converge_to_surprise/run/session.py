@@ -24,7 +24,7 @@ from ..data.reading import LabelSource
 from ..learn.labelling import Reading
 from ..learn.record import Record
 from ..learn.trainer import Trainer
-from . import checkpoint, devices, modelfile
+from . import checkpoint, devices, modelfile, vetting
 from .files import write_json
 from .labels import write_labels, write_quarantine
 from .model import Labeller, Model
@@ -102,9 +102,11 @@ def begin(
 ) -> Trainer:
     """Check that images and settings fit, then describe the run in its folder. Nothing is touched if they do not."""
     devices.check(config.device)
+    vetting.check_network(config, dataset.train.images.shape[1])
     trainer = Trainer(dataset.train.images, config)
     run.make()
     with run.locked():
+        run.check_free()  # again: another process may have been faster
         run.clear()
         images = dataset.train.images
         channels, height, width = images.shape[1:]
@@ -132,11 +134,16 @@ def reopen(run: RunFolder, dataset: Dataset) -> tuple[Trainer, list[str]]:
     if fingerprint(dataset.train.images) != description.fingerprint:
         raise ValueError(f"{description.source} does not hold the images that {run.path} was begun with")
     devices.check(description.config.device)
+    vetting.check_network(description.config, description.shape[0])
     trainer = Trainer(dataset.train.images, description.config)
     snapshot, problems = checkpoint.load_newest(run.checkpoints, description.identity)
     if snapshot is not None:
         with of_this_run(run):
+            vetting.check_snapshot(snapshot, description.config, dataset.train.images.shape[1])
+            vetting.check_position(snapshot, trainer.total, len(dataset.train))
             trainer.restore(snapshot)
+    if missing := run.missing_before(trainer.step):
+        problems.append(f"{run.history} is damaged: {missing} of its first {trainer.step} records are lost for good")
     return trainer, problems
 
 
@@ -146,9 +153,13 @@ def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[R
     A stop by signal or error loses nothing but the step it falls into: the state after the last finished step is saved.
     """
     seconds = trainer.config.checkpoint_seconds
-    identity = run.description().identity
     with run.locked(), _interruptible() as interruption:
+        description = run.description()
+        if description.config != trainer.config or description.images != len(trainer.images):
+            raise ValueError(f"{run.path} holds another run by now; another process began it")
+        identity = description.identity
         run.sweep()
+        checkpoint.tidy(run.checkpoints, trainer.step)  # before the history: it must never be shorter than a checkpoint
         run.forget_after(trainer.step)
         with run.history_file() as history:
             latest, saved, due = trainer.snapshot(), trainer.step, time.monotonic() + seconds

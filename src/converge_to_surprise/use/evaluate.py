@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
+from ..core.plain import one_line
 from ..data import datasets
 from ..data.listing import looks_like_classes
 from ..data.reading import LabelSource, Reading
-from ..run.files import read_json
 from ..run.opening import open_newest
-from ..run.result import assess
+from ..run.result import assess, read_result
 from ..run.rundir import RunFolder
 from ..screen import cluster_table, verdict, warn_of_damage
 from .command import SourceName
@@ -82,7 +82,7 @@ def show(command: Show, console: Console) -> None:
         last = records[-1]
         rows.append(("last", " ".join(f"{key}={value}" for key, value in last.items())))
     if run.result.is_file():
-        result = read_json(run.result)
+        result = read_result(run.result)
         keys = (
             "n_clusters",
             "n_surprising",
@@ -99,4 +99,4 @@ def show(command: Show, console: Console) -> None:
         )
         rows.append(("result", " ".join(f"{key}={result[key]}" for key in keys if result.get(key) is not None)))
     for name, text in rows:
-        console.print(f"{name:<9} {text}", markup=False, soft_wrap=True)
+        console.print(one_line(f"{name:<9} {text}"), markup=False, soft_wrap=True)

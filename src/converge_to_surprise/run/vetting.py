@@ -1,0 +1,121 @@
+"""Whether a checkpoint can be what this program wrote: a checksum finds damage, not forgery.
+
+Every size is compared before a network of that size is made, so that a file cannot ask for more memory than it brings.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..config import Config
+from ..data.room import check_room
+from ..learn.backbone import build_network
+from ..learn.network import ClusterNetwork
+from ..learn.trainer import Snapshot
+
+
+def check_network(config: Config, channels: int) -> None:
+    """Refuse a network that does not fit into memory, before it is made."""
+    network = _outline(config, channels, config.network.clusters, config.relaxed.heads)
+    size = sum(parameter.numel() for parameter in network.parameters()) * 4
+    check_room(size, f"network.width {config.network.width} with network.clusters {config.network.clusters}")
+
+
+def check_snapshot(snapshot: Snapshot, config: Config, channels: int) -> None:
+    """Refuse a snapshot whose parts do not fit each other and the configuration."""
+    tensors, data = snapshot
+    for name, least in (("step", 0), ("views", 0), ("heads", 1), ("clusters", 1)):
+        _demand(_is_count(data[name]) and data[name] >= least, name)
+    _demand(_is_number(data["seconds"]) and data["seconds"] >= 0, "seconds")
+    _demand(data["heads"] <= 256 and data["clusters"] <= max(4096, config.network.clusters), "heads or clusters")
+    network = _outline(config, channels, data["clusters"], data["heads"])
+    _check_tensors(network, tensors, "network.")
+    if data["merged"] is not None:
+        _check_tensors(_outline(config, channels, config.network.clusters, 1), tensors, "searched.")
+        check_merged(data["merged"], config.network.clusters)
+    if data["optimizer"] is not None:
+        _check_optimizer(data["optimizer"], tensors, network)
+
+
+def check_position(snapshot: Snapshot, total: int, images: int) -> None:
+    """Refuse a snapshot that lies beyond the end of the run or speaks of images that there are not."""
+    _demand(snapshot.data["step"] <= total, "step")
+    neighbours = snapshot.tensors.get("neighbours")
+    if neighbours is not None:
+        _demand(neighbours.dtype == torch.int64 and neighbours.ndim == 2 and len(neighbours) == images, "neighbours")
+        inside = neighbours.numel() == 0 or (int(neighbours.min()) >= 0 and int(neighbours.max()) < images)
+        _demand(neighbours.numel() > 0 and inside, "neighbours")
+
+
+def check_labeller(
+    described: dict[str, Any], state: dict[str, Tensor], config: Config, channels: int, outlined: bool
+) -> None:
+    """Refuse a network of a model file whose description does not fit its weights. ``outlined``: it is a ResNet-9."""
+    clusters, sizes = described["clusters"], described["sizes"]
+    _demand(_is_count(clusters) and 1 <= clusters == len(state["head.bias"]), "number of clusters")
+    _demand(len(sizes) == clusters and all(_is_count(size) and size >= 0 for size in sizes), "sizes")
+    _demand(_is_number(described["sharpness"]) and described["sharpness"] > 0, "sharpness")
+    if outlined:
+        _check_tensors(_outline(config, channels, clusters, 1), state, "")
+
+
+def _demand(condition: bool, what: str) -> None:
+    if not condition:
+        raise ValueError(f"its {what} cannot be right")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value < 2**63
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _outline(config: Config, channels: int, clusters: int, heads: int) -> ClusterNetwork:
+    """A network that has shapes but takes no memory."""
+    with torch.device("meta"):
+        return build_network(channels, config.network, clusters, heads)
+
+
+def _check_tensors(network: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
+    for name, expected in network.state_dict().items():
+        found = tensors[f"{prefix}{name}"]
+        _demand(found.shape == expected.shape and found.dtype == expected.dtype, f"{prefix}{name}")
+
+
+def check_merged(merged: dict[str, Any], outputs: int) -> None:
+    """The merge tree speaks of outputs that there are, and ends where it says."""
+    joins: list[Any] = merged["joins"]
+    _demand(_outputs(merged["outputs"], outputs), "outputs")
+    _demand(all(len(join) == 3 and _outputs(join[:2], outputs) and _is_number(join[2]) for join in joins), "joins")
+    _demand(len(joins) < outputs and _is_count(merged["clusters"]) and _is_count(merged["head"]), "merge tree")
+    _demand(1 <= merged["clusters"] == len(merged["outputs"]), "clusters")
+    for numbers in (merged["borders"].values(), merged["information"], merged["agreement"]):
+        _demand(all(map(_is_number, numbers)), "merge tree")
+
+
+def _outputs(values: Iterable[object], outputs: int) -> bool:
+    return all(isinstance(value, int) and _is_count(value) and 0 <= value < outputs for value in values)
+
+
+def _check_optimizer(groups: list[dict[str, Any]], tensors: dict[str, Tensor], network: nn.Module) -> None:
+    """All but the learning rate is as a new optimizer has it, and its memory has the shapes of the parameters."""
+    parameters = list(network.parameters())
+    fresh = torch.optim.Adam(parameters).state_dict()["param_groups"]
+    _demand(len(groups) == 1 and groups[0]["params"] == fresh[0]["params"], "optimizer")
+    for name, value in json.loads(json.dumps(fresh[0])).items():
+        if name != "lr":
+            _demand(name not in groups[0] or groups[0][name] == value, f"optimizer's {name}")
+    _demand(_is_number(groups[0]["lr"]) and groups[0]["lr"] >= 0, "optimizer's lr")
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, slot = name.split(".")
+            _demand(slot in ("step", "exp_avg", "exp_avg_sq") and tensor.dtype == torch.float32, name)
+            _demand(tensor.shape == (() if slot == "step" else parameters[int(index)].shape), name)

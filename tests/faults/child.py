@@ -1,0 +1,96 @@
+"""The process that is hurt: the command line in a world that is wrong in some way.
+
+Processes come from a server that has imported torch once and forks: a real process each, without the seconds of
+starting one.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch._dynamo  # noqa: F401 - torch loads it, slowly, when the first optimizer is made
+
+from converge_to_surprise import __main__ as program
+from converge_to_surprise import cli  # noqa: F401 - what the program loads when it starts
+
+OPERATIONS = {"open", "os.rename", "os.remove", "os.mkdir", "os.chmod", "tempfile.mkstemp"}
+"""What the interpreter announces before it does something to a file."""
+
+
+@dataclass(frozen=True)
+class World:
+    """What is wrong with the world of a process; nothing unless said."""
+
+    deadly: int = 0
+    """Kill −9 falls just before this file operation in the run folder, counted from 1."""
+    clock: bool = False
+    """The time of day jumps back and forth by years."""
+    memory: int | None = None
+    """Bytes of address space that may be taken beyond what the process has at its start."""
+    file_size: int | None = None
+    """Bytes that a file may have."""
+
+
+FINE = World()
+
+
+def start(words: list[str], said: Path, folder: Path, world: World = FINE) -> BaseProcess:
+    """Begin a command; what it says goes to the file ``said``."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    process = context.Process(target=_live, args=(words, str(said), str(folder), world))
+    process.start()
+    return process
+
+
+def _live(words: list[str], said: str, folder: str, world: World) -> None:
+    descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+    # The server ignores SIGINT so that Ctrl-C reaches only whoever started it; a program does not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if world.deadly:
+        _die_at(world.deadly, folder)
+    if world.clock:
+        _mad_clock()
+    if world.memory is not None:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + world.memory
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    if world.file_size is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (world.file_size, world.file_size))
+    sys.argv = ["cts", *words]
+    sys.exit(program.main())
+
+
+def _die_at(number: int, folder: str) -> None:
+    done = 0
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal done
+        if event in OPERATIONS and isinstance(arguments[0], (str, os.PathLike)):
+            done += os.fspath(arguments[0]).startswith(folder)
+            if done == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+
+
+def _mad_clock() -> None:
+    """No library reads the real time of day from here on."""
+    real, rng = time.time, random.Random(0)
+    time.time = lambda: real() + rng.uniform(-30, 30) * 365 * 86_400
+    time.time_ns = lambda: int(time.time() * 1e9)
