@@ -188,7 +188,6 @@ def test_all_images_of_a_cluster_by_keyboard(open_page: Any, address: str, conte
     assert "<img src=x" in caption
     assert re.search(r"\d+\.\d%", caption)
     assert "then Cluster" in caption
-    tab.focus("#gallery .pictures")
     tab.keyboard.press("ArrowRight")
     assert tab.inner_text("#gallery [role=status]") == f"page 2 of {pages_of_it}"
     tab.keyboard.press("ArrowLeft")

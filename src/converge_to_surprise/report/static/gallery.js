@@ -9,6 +9,7 @@ function openGallery(id) {
   gallery.ascending = false;
   renderGallery();
   find("gallery").showModal();
+  find("gallery").querySelector(".pictures").focus();  // so that the arrows turn pages at once
 }
 
 function turn(pages) {
