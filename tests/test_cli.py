@@ -497,13 +497,13 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "foreign description": ("*.json", lambda p: p.write_text('{"model": "other"}'), "is not a checkpoint of this prog"),
     "later version": (
         "*.json",
-        lambda p: p.write_text(p.read_text().replace('"version": 1', '"version": 2')),
-        "has version 2; this program reads version 1",
+        lambda p: p.write_text(p.read_text().replace('"version": 2', '"version": 3')),
+        "has version 3; this program reads versions up to 2",
     ),
     "missing parts": (
         "*.json",
         lambda p: p.write_text(json.dumps(json.loads(p.read_text()) | {"data": {"step": 3}})),
-        "does not fit the run's configuration",
+        "the checksum differs",
     ),
 }
 
@@ -534,7 +534,7 @@ def test_evaluate_warns_of_a_damaged_newest_checkpoint(
     assert call("evaluate", run, source, "--json") == 0
     shown = capsys.readouterr()
     json.loads(shown.out)
-    assert f"warning: the checkpoint {newest} is truncated or damaged" in shown.err
+    assert f"warning: the checkpoint {newest} or its {newest.stem}.json is truncated or damaged" in shown.err
 
 
 def test_no_checkpoint_to_evaluate(run: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,14 +65,19 @@ def typed(value: object, hint: Any, path: str) -> Any:
     return value
 
 
+def read_bounded(path: Path, most: int) -> bytes:
+    """The content of a file that has at most so many bytes. A pipe would be waited for, a device never end."""
+    if not path.is_file():
+        raise ValueError("there is no such file" if not path.exists() else "it is not a regular file")
+    if path.stat().st_size > most:
+        raise ValueError(f"it has more than {most:,} bytes")
+    return path.read_bytes()
+
+
 def read(path: Path) -> dict[str, Any]:
     """The settings in a ``.toml`` or ``.json`` file."""
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise ValueError(f"it has more than {LARGEST:,} bytes")
-        text = content.decode("utf-8")
+        text = read_bounded(path, LARGEST).decode("utf-8")
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot read the configuration {path}: {error}") from None
     try:

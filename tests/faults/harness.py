@@ -97,7 +97,7 @@ class Patient:
     def begin(self, *extra: str, world: World = FINE) -> BaseProcess:
         """``cts fit``, or ``cts resume`` once there is a run."""
         if self.run.config.exists():
-            return self.start("resume", str(self.run.path), world=world)
+            return self.start("resume", str(self.run.path), "--no-report", world=world)
         words = ["fit", str(self.whole.source), "--out", str(self.run.path), *self.whole.flags, *extra]
         return self.start(*words, world=world)
 

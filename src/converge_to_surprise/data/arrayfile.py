@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from collections.abc import Collection
 from pathlib import Path
@@ -24,9 +25,22 @@ def read_arrays(path: Path, wanted: Collection[str]) -> tuple[dict[str, Array], 
         with content:
             names = [name for name in content.files if name in wanted]
             check_room(sum(_size(content.zip, name) for name in names), path)
+            for name in names:
+                _check_claim(content.zip, name)
             return {name: _array(content[name], name) for name in names}, list(content.files)
     except Exception as error:  # the parsers raise whatever they stumble over
         raise ValueError(f"cannot read {path} as an array file: {str(error) or type(error).__name__}") from None
+
+
+def _check_claim(archive: zipfile.ZipFile, name: str) -> None:
+    """Refuse an array whose header claims more than the member holds: numpy would take the memory first."""
+    with archive.open(name if name in archive.namelist() else f"{name}.npy") as file:
+        version = np.lib.format.read_magic(file)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read_header(file)
+    claimed, held = math.prod(shape) * dtype.itemsize, _size(archive, name)
+    if claimed > held:
+        raise ValueError(f"{name} claims {claimed:,} bytes but has {held:,}")
 
 
 def _array(value: object, name: str) -> Array:

@@ -14,6 +14,7 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
+from ..configfile import read_bounded
 from ..data.room import check_room
 from ..learn.trainer import Snapshot
 from .files import flush_folder, read_json, write_atomically, write_json
@@ -23,6 +24,8 @@ VERSION = 2
 READABLE = (1, VERSION)
 """The checksum of version 1 did not cover the JSON part."""
 KEEP = 2
+LARGEST = 2**40
+"""Bytes; the free memory sets the real limit."""
 
 
 def save(folder: Path, snapshot: Snapshot, run: str = "") -> Path:
@@ -93,7 +96,7 @@ def load(path: Path, run: str = "") -> Snapshot:
     tensors = path.with_suffix(".safetensors")
     try:
         check_room(tensors.stat().st_size, tensors)
-        content = tensors.read_bytes()
+        content = read_bounded(tensors, LARGEST)
     except (OSError, MemoryError) as error:
         raise ValueError(f"cannot read the checkpoint {tensors}: {error}") from None
     if _checksum(content, version, run, data) != description.get("sha256"):

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ..configfile import read_bounded
 from ..core.plain import parse_json
 
 LARGEST_JSON = 64 << 20
@@ -60,10 +61,6 @@ def write_json(path: Path, data: Any) -> None:
 def read_json(path: Path) -> Any:
     """Parsed JSON; a ValueError that names the file if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            content = file.read(LARGEST_JSON + 1)
-        if len(content) > LARGEST_JSON:
-            raise ValueError(f"it has more than {LARGEST_JSON:,} bytes")
-        return parse_json(content.decode("utf-8"))
+        return parse_json(read_bounded(path, LARGEST_JSON).decode("utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot read {path}: {error}") from None

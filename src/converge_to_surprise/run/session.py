@@ -140,7 +140,7 @@ def reopen(run: RunFolder, dataset: Dataset) -> tuple[Trainer, list[str]]:
     if snapshot is not None:
         with of_this_run(run):
             vetting.check_snapshot(snapshot, description.config, dataset.train.images.shape[1])
-            vetting.check_position(snapshot, trainer.total, len(dataset.train))
+            vetting.check_position(snapshot, description.config, description.shape[0], len(dataset.train))
             trainer.restore(snapshot)
     if missing := run.missing_before(trainer.step):
         problems.append(f"{run.history} is damaged: {missing} of its first {trainer.step} records are lost for good")

@@ -5,6 +5,7 @@ Every size is compared before a network of that size is made, so that a file can
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterable
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from ..config import Config
 from ..data.room import check_room
+from ..learn import schedule
 from ..learn.backbone import build_network
 from ..learn.network import ClusterNetwork
 from ..learn.trainer import Snapshot
@@ -40,13 +42,21 @@ def check_snapshot(snapshot: Snapshot, config: Config, channels: int) -> None:
         _check_tensors(_outline(config, channels, config.network.clusters, 1), tensors, "searched.")
         check_merged(data["merged"], config.network.clusters)
     if data["optimizer"] is not None:
-        _check_optimizer(data["optimizer"], tensors, network)
+        # Right after a merge the memory is still that of the search before it.
+        before = _outline(config, channels, config.network.clusters, config.relaxed.heads)
+        _check_optimizer(data["optimizer"], tensors, [network] if data["merged"] is None else [network, before])
 
 
-def check_position(snapshot: Snapshot, total: int, images: int) -> None:
-    """Refuse a snapshot that lies beyond the end of the run or speaks of images that there are not."""
-    _demand(snapshot.data["step"] <= total, "step")
-    neighbours = snapshot.tensors.get("neighbours")
+def check_position(snapshot: Snapshot, config: Config, channels: int, images: int) -> None:
+    """Refuse a snapshot beyond the end of the run, one that lacks what the next step needs, or one of other images."""
+    tensors, data = snapshot
+    _demand(data["step"] <= schedule.count_steps(config, images), "step")
+    upcoming = next(itertools.islice(schedule.steps(config, images), data["step"], None), None)
+    neighbours = tensors.get("neighbours")
+    if upcoming is not None and not upcoming.first and upcoming.kind in ("relaxed", "refine", "consolidate"):
+        _demand(data["optimizer"] is not None, "optimizer")
+        _check_optimizer(data["optimizer"], tensors, [_outline(config, channels, data["clusters"], data["heads"])])
+        _demand(neighbours is not None or upcoming.kind == "consolidate", "neighbours")
     if neighbours is not None:
         _demand(neighbours.dtype == torch.int64 and neighbours.ndim == 2 and len(neighbours) == images, "neighbours")
         inside = neighbours.numel() == 0 or (int(neighbours.min()) >= 0 and int(neighbours.max()) < images)
@@ -105,9 +115,10 @@ def _outputs(values: Iterable[object], outputs: int) -> bool:
     return all(isinstance(value, int) and _is_count(value) and 0 <= value < outputs for value in values)
 
 
-def _check_optimizer(groups: list[dict[str, Any]], tensors: dict[str, Tensor], network: nn.Module) -> None:
-    """All but the learning rate is as a new optimizer has it, and its memory has the shapes of the parameters."""
-    parameters = list(network.parameters())
+def _check_optimizer(groups: list[dict[str, Any]], tensors: dict[str, Tensor], networks: list[ClusterNetwork]) -> None:
+    """All but the learning rate is as a new optimizer has it; its memory has the shapes of a network's parameters."""
+    parameters = list(networks[0].parameters())
+    shapes = [[parameter.shape for parameter in network.parameters()] for network in networks]
     fresh = torch.optim.Adam(parameters).state_dict()["param_groups"]
     _demand(len(groups) == 1 and groups[0]["params"] == fresh[0]["params"], "optimizer")
     for name, value in json.loads(json.dumps(fresh[0])).items():
@@ -118,4 +129,5 @@ def _check_optimizer(groups: list[dict[str, Any]], tensors: dict[str, Tensor], n
         if name.startswith("optimizer."):
             _, index, slot = name.split(".")
             _demand(slot in ("step", "exp_avg", "exp_avg_sq") and tensor.dtype == torch.float32, name)
-            _demand(tensor.shape == (() if slot == "step" else parameters[int(index)].shape), name)
+            fitting = [()] if slot == "step" else [known[int(index)] for known in shapes]
+            _demand(tensor.shape in fitting, name)
