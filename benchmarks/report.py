@@ -33,18 +33,17 @@ from converge_to_surprise.run.rundir import RunFolder
 RESULTS = Path(__file__).parent / "results" / "report.json"
 
 
-def write_source(path: Path, count: int, data_dir: Path | None) -> str:
-    """An array file with the images; returns what they are."""
+def write_source(path: Path, count: int, data_dir: Path | None) -> None:
+    """An array file with the images."""
     if data_dir is None:
-        images, labels = striped_images(count, side=28)
-        np.savez(path, images=images.numpy(), labels=labels)
-        return "bars"
+        bars, kinds = striped_images(count, side=28)
+        np.savez(path, images=bars.numpy(), labels=kinds)
+        return
     mnist = datasets.load("mnist", data_dir)
     parts = [mnist.train] if mnist.test is None else [mnist.train, mnist.test]
     images = np.concatenate([part.images.numpy() for part in parts])[:count]
     labels = np.concatenate([part.labels for part in parts if part.labels is not None])[:count]
     np.savez(path, images=images, labels=labels)
-    return "mnist"
 
 
 def make_run(folder: Path, source: Path, threads: int) -> None:

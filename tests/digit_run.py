@@ -22,7 +22,7 @@ CONFIG = Config(
     network=Network(clusters=16, width=4),
     augmentation=Augmentation(rotation=10, crop=1),
     relaxed=Relaxed(heads=2, batch=90, learning_rate=0.01, diversity_floor=(10.0, 10.0)),
-    merge=Merge(wide_pairs=500, alike_pairs=500, clusters=5, smallest=0.0),
+    merge=Merge(wide_pairs=500, alike_pairs=500, clusters=6, smallest=0.0),
 )
 
 

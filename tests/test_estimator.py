@@ -26,6 +26,7 @@ from converge_to_surprise import SurpriseClustering
 from converge_to_surprise.data.synthetic import striped_images
 
 QUICK: dict[str, Any] = {
+    "views": {"upsample": 1},
     "schedule": ["search=relaxed:12", "merge=merge:1", "refine=refine:3"],
     "network": {"width": 4},
     "relaxed": {"heads": 2, "batch": 20},
@@ -198,6 +199,12 @@ def test_a_damaged_file_is_noticed(damage: Any, fitted: SurpriseClustering, tmp_
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=r"cannot read the model .*model\.safetensors"):
         SurpriseClustering.load(path)
+
+
+def test_what_is_no_model_file_is_said(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none.safetensors"):
+        with pytest.raises(ValueError, match="there is no model file"):
+            SurpriseClustering.load(path)
 
 
 def test_works_in_a_pipeline_and_in_a_grid_search(images: Tensor) -> None:

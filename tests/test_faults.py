@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def ward(wholes: list[Whole], tmp_path: Path) -> Ward:
     return Ward(tmp_path, wholes)
 
 
-FAULTS = {
+FAULTS: dict[str, tuple[Callable[..., None], int]] = {
     "kill -9, random moment": (stops.kill_at_random, 3),
     "kill -9, at a file operation": (partial(stops.kill_in_writing, longest=200), 3),
     "SIGINT twice": (stops.interrupt_twice, 1),
@@ -44,12 +45,13 @@ def test_the_harness_sees_a_loss(ward: Ward) -> None:
     """A hole in the history, another label, a stray file: each is noticed."""
     whole = ward.wholes[0]
     healthy = Patient(ward.folder / "healthy", whole)
-    for spoil, complaint in (
+    spoils: tuple[tuple[Callable[[Patient], object], str], ...] = (
         (lambda p: p.run.history.write_bytes(b"".join(p.run.history.read_bytes().splitlines(True)[1:])), "a hole"),
         (lambda p: p.run.labels.write_bytes(p.run.labels.read_bytes()[:-1]), "other labels"),
         (lambda p: (p.run.path / ".labels.csv.abc").touch(), "stray"),
         (lambda p: (p.run.checkpoints / "step-000000001.safetensors").touch(), "stray checkpoints"),
-    ):
+    )
+    for spoil, complaint in spoils:
         patient = ward.patient(like=Patient(healthy.folder, whole, out=whole.run.path))
         patient.compare()
         spoil(patient)

@@ -288,7 +288,7 @@ def test_damage_in_the_history_costs_only_the_damaged_lines(run: RunFolder, caps
 
 
 def rewrite(run: RunFolder, tensors: dict[str, torch.Tensor], data: dict[str, Any]) -> None:
-    """A checkpoint with a checksum that is right, so that only the content gives it away, of a run not yet finished."""
+    """A checkpoint of an unfinished run, with a checksum that is right: only the content can give it away."""
     run.result.unlink(missing_ok=True)
     shutil.rmtree(run.checkpoints)
     run.checkpoints.mkdir()

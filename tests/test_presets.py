@@ -148,12 +148,15 @@ def test_fast_is_a_relaxed_search_then_a_merge_then_refining() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "crop", "saturation"), [((1, 28, 28), 4, 0.0), ((3, 32, 70), 5, 0.3), ((1, 2, 2), 0, 0.0)]
+    ("shape", "scale", "crop", "saturation"),
+    [((1, 28, 28), 1, 4, 0.0), ((3, 32, 70), 1, 5, 0.3), ((1, 16, 16), 2, 5, 0.0), ((1, 2, 2), 2, 1, 0.0)],
 )
 def test_own_images_get_an_augmentation_by_size_and_colour(
-    shape: tuple[int, int, int], crop: int, saturation: float
+    shape: tuple[int, int, int], scale: int, crop: int, saturation: float
 ) -> None:
-    augmentation = resolve("fast", None, "holiday", 500, shape).augmentation
+    config = resolve("fast", None, "holiday", 500, shape)
+    augmentation = config.augmentation
+    assert config.views.upsample == scale
     assert (augmentation.crop, augmentation.saturation, augmentation.flip_prob) == (crop, saturation, 0)
 
 

@@ -82,20 +82,21 @@ def test_every_level_is_the_models_own(run: RunFolder, gathered: dict[str, Any])
     cluster, part = unpacked(shown["cluster"], "<i2"), unpacked(shown["part"], "<i2")
     levels = gathered["sight"]["levels"]
     assert model.merged is not None
-    assert levels["own"] == model.merged.clusters == 5
-    assert levels["finest"] == model.merged.finest > 5
+    own = CONFIG.merge.clusters
+    assert levels["own"] == model.merged.clusters == own
+    assert levels["finest"] == model.merged.finest > own
     assert [level["clusters"] for level in levels["levels"]] == list(range(1, levels["finest"] + 1))
     for level in levels["levels"]:
         finds = torch.cat([p.cluster for p in model.cut(level["clusters"]).predict(store.images)])[torch.tensor(index)]
         numbers = part if level["of"] == "parts" else cluster
         groups = level["groups"] or list(range(len(model.order)))
         assert [groups[number] for number in numbers] == finds.tolist(), level["clusters"]
-        assert (level["of"] == "parts") == (level["clusters"] > 5)
+        assert (level["of"] == "parts") == (level["clusters"] > own)
 
 
 def test_surprise_of_the_cards_is_the_results(run: RunFolder, gathered: dict[str, Any]) -> None:
     result = json.loads(run.result.read_text())
-    own = gathered["sight"]["levels"]["levels"][4]
+    own = gathered["sight"]["levels"]["levels"][CONFIG.merge.clusters - 1]
     assert {k: row["surprise"] for k, row in own["table"].items()} == pytest.approx(
         {row["cluster"]: row["surprise"] for row in result["clusters"]}
     )

@@ -28,6 +28,10 @@ from converge_to_surprise.run.rundir import RunFolder
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+expect = playwright.expect
+WAIT = 120_000
+"""Milliseconds after which a page is given up: a busy machine is no reason for a test to fail."""
+OWN = CONFIG.merge.clusters
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 
 
@@ -50,7 +54,7 @@ def open_page(browser: Any) -> Iterator[Any]:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
         tab = context.new_page()
-        tab.set_default_timeout(60_000)
+        tab.set_default_timeout(WAIT)
         tab.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))
         tab.on("pageerror", lambda error: troubles.append(str(error)))
         tab.on("request", lambda request: troubles.append(request.url) if outside(request.url, address) else None)
@@ -132,12 +136,13 @@ def test_cards_and_counts_are_the_runs(open_page: Any, address: str, content: di
 def test_the_cut_changes_cards_counts_and_table(open_page: Any, address: str, content: dict[str, Any]) -> None:
     tab = open_page(address)
     finest = content["sight"]["levels"]["finest"]
-    for clusters in (2, finest, 5):
+    own = len(sizes(content, OWN))
+    for clusters in (2, finest, OWN):
         set_cut(tab, clusters)
         assert card_sizes(tab) == sizes(content, clusters)
         assert tab.inner_text("#count").split()[0] == str(len(sizes(content, clusters)))
         assert tab.locator("#confusion tbody tr").count() == len(sizes(content, clusters))
-        assert tab.locator("#cards footer button", has_text="Edit").count() == (5 if clusters == 5 else 0)
+        assert tab.locator("#cards footer button", has_text="Edit").count() == (own if clusters == OWN else 0)
 
 
 def test_dragging_the_line_in_the_tree_moves_the_cut(open_page: Any, address: str, content: dict[str, Any]) -> None:
@@ -150,11 +155,11 @@ def test_dragging_the_line_in_the_tree_moves_the_cut(open_page: Any, address: st
     tab.mouse.down()
     tab.mouse.move(line["x"] + 100, area["y"] + 14)
     tab.mouse.up()
-    assert before == "5"
+    assert before == str(OWN)
     assert tab.input_value("#cut") == "1"
     assert card_sizes(tab) == [IMAGES]
     tab.click("#cut-back")
-    assert card_sizes(tab) == sizes(content, 5)
+    assert card_sizes(tab) == sizes(content, OWN)
 
 
 def test_filter_and_sort(open_page: Any, address: str) -> None:
@@ -163,7 +168,7 @@ def test_filter_and_sort(open_page: Any, address: str) -> None:
     tab.select_option("#sort", "name")
     assert sorted(card_sizes(tab), reverse=True) == everything
     names = [card.inner_text() for card in tab.query_selector_all("#cards h3")]
-    assert names == [f"Cluster {number}" for number in range(5)]
+    assert names == [f"Cluster {number}" for number in range(len(everything))]
     tab.fill("#filter", "cluster 3")
     assert [card.inner_text() for card in tab.query_selector_all("#cards h3")] == ["Cluster 3"]
     tab.fill("#filter", "no such name")
@@ -172,7 +177,7 @@ def test_filter_and_sort(open_page: Any, address: str) -> None:
 
 def test_all_images_of_a_cluster_by_keyboard(open_page: Any, address: str, content: dict[str, Any]) -> None:
     tab = open_page(address)
-    largest = sizes(content, 5)[0]
+    largest = sizes(content, OWN)[0]
     pages_of_it = -(-largest // 60)
     assert pages_of_it > 1
     tab.focus("#cards .card >> nth=0 >> footer button >> nth=0")
@@ -183,7 +188,6 @@ def test_all_images_of_a_cluster_by_keyboard(open_page: Any, address: str, conte
     assert "<img src=x" in caption
     assert re.search(r"\d+\.\d%", caption)
     assert "then Cluster" in caption
-    tab.focus("#gallery .pictures")
     tab.keyboard.press("ArrowRight")
     assert tab.inner_text("#gallery [role=status]") == f"page 2 of {pages_of_it}"
     tab.keyboard.press("ArrowLeft")
@@ -211,8 +215,8 @@ def test_the_map_shows_the_picture_under_the_pointer(open_page: Any, address: st
     assert tab.is_visible("#gallery")
 
 
-def change(tab: Any, name: str, **changes: Any) -> None:
-    tab.get_by_role("button", name=f"Edit {name}", exact=True).click()
+def change(tab: Any, cluster: str, **changes: Any) -> None:
+    tab.get_by_role("button", name=f"Edit {cluster}", exact=True).click()
     if "name" in changes:
         tab.fill("#edit-name", changes["name"])
     if "into" in changes:
@@ -226,15 +230,15 @@ def test_rename_merge_and_save_give_a_file_that_relabel_applies(
     open_page: Any, address: str, content: dict[str, Any], run: RunFolder, tmp_path: Path
 ) -> None:
     tab = open_page(address)
-    own = [0] * 5
-    for cluster, _, _, number, _ in content["sight"]["cells"]:
-        own[cluster] += number
+    own = sizes(content, OWN)  # clusters are numbered by size
+    before = len(own)
+    assert before > 3
     name = "<b>sevens</b> & co"
     change(tab, "Cluster 2", name=name)
-    change(tab, "Cluster 4", into=name)
+    change(tab, "Cluster 3", into=name)
     change(tab, "Cluster 1", noise=True)
-    assert tab.inner_text("#count") == "3 clusters"
-    assert card_sizes(tab) == [*sorted([own[0], own[2] + own[4], own[3]], reverse=True), own[1]]
+    assert tab.inner_text("#count") == f"{before - 2} clusters"
+    assert card_sizes(tab) == [*sorted([own[0], own[2] + own[3], *own[4:]], reverse=True), own[1]]
     tab.reload()
     tab.wait_for_selector("html[data-ready]")
     assert tab.inner_text("#changes") == "3 clusters changed"  # the browser has kept it
@@ -251,10 +255,10 @@ def test_rename_merge_and_save_give_a_file_that_relabel_applies(
         path.write_text(pages.render("report", again), encoding="utf-8")
         tab = open_page(path.as_uri())
         assert name in [card.inner_text() for card in tab.query_selector_all("#cards h3")]
-        assert tab.inner_text("#count") == "3 clusters"
+        assert tab.inner_text("#count") == f"{before - 2} clusters"
         assert not tab.is_visible("#edits")
         tab.get_by_role("button", name="Take apart").click()
-        assert tab.inner_text("#count") == "4 clusters"
+        assert tab.inner_text("#count") == f"{before - 1} clusters"
     finally:
         assert cli.main(["relabel", str(run.path), "--undo"]) == 0
 
@@ -262,9 +266,10 @@ def test_rename_merge_and_save_give_a_file_that_relabel_applies(
 def test_changes_can_be_taken_back(open_page: Any, address: str, content: dict[str, Any]) -> None:
     tab = open_page(address)
     change(tab, "Cluster 3", into="Cluster 0")
-    assert tab.inner_text("#count") == "4 clusters"
+    assert tab.inner_text("#count") == f"{len(sizes(content, OWN)) - 1} clusters"
+    assert tab.evaluate("document.activeElement.getAttribute('aria-label')") == "Edit Cluster 0"
     tab.click("#reset")
-    assert card_sizes(tab) == sizes(content, 5)
+    assert card_sizes(tab) == sizes(content, OWN)
     assert not tab.is_visible("#edits")
 
 
@@ -337,14 +342,14 @@ def test_the_live_page_grows_with_a_run(open_page: Any, tmp_path: Path) -> None:
         assert "not made a step" in tab.inner_text("#sentence")
         assert not tab.is_visible("#clusters")
         fit.start()
-        tab.wait_for_function("document.getElementById('sentence').textContent.includes('step 1 of')")
+        expect(tab.locator("#sentence")).to_contain_text("step 1 of", timeout=WAIT)
         go_on.set()
         tab.wait_for_selector("#cards .card")
-        tab.wait_for_function("document.getElementById('sentence').textContent.includes('step 21 of')")
+        expect(tab.locator("#sentence")).to_contain_text("step 21 of", timeout=WAIT)
         assert "so far" in tab.inner_text("#title")
         go_on.set()
-        tab.wait_for_function("document.getElementById('live').textContent.includes('Finished')")
+        expect(tab.locator("#live")).to_contain_text("Finished", timeout=WAIT)
         result = json.loads(run.result.read_text())
-        tab.wait_for_function(f"document.getElementById('count').textContent === '{len(result['clusters'])} clusters'")
+        expect(tab.locator("#count")).to_have_text(f"{len(result['clusters'])} clusters", timeout=WAIT)
         assert sum(card_sizes(tab)) == IMAGES
         fit.join()

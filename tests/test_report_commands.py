@@ -62,7 +62,11 @@ def clusters_of(run: RunFolder) -> Any:
 
 def test_relabel_changes_predictions_and_the_next_report_and_can_be_undone(run: RunFolder, tmp_path: Path) -> None:
     before = clusters_of(run)
-    entries = [{"cluster": 0, "name": "round"}, {"cluster": 1, "into": 0}, {"cluster": 2, "noise": True}]
+    entries: list[dict[str, Any]] = [
+        {"cluster": 0, "name": "round"},
+        {"cluster": 1, "into": 0},
+        {"cluster": 2, "noise": True},
+    ]
     assert cli.main(["relabel", str(run.path), str(clusters_file(run, tmp_path, *entries))]) == 0
     after = clusters_of(run)
     assert np.array_equal(after, np.array([0, 0, -1, *range(3, 16)])[before])
@@ -171,7 +175,14 @@ def test_live_server_knows_three_paths(client: Client) -> None:
     assert "connect-src" in text
     assert json.loads(client.ask("/content.json")[2])["live"] is True
     assert json.loads(client.ask("/progress.json")[2])["finished"] is True
-    for path in ("/config.json", "/../config.json", "/static/page.css", "/?x", "//", "/progress.json/"):
+    for path in (
+        "/config.json",
+        "/../config.json",
+        "/static/page.css",
+        "/?x",
+        "/%2e%2e/config.json",
+        "/progress.json/",
+    ):
         assert client.ask(path)[0] == 404
 
 

@@ -10,7 +10,9 @@ def main() -> int:
     let_waiting_threads_sleep()
     try:
         from . import cli
+        from .data.decode import own_pillow_warnings
 
+        own_pillow_warnings()
         return cli.main()
     except KeyboardInterrupt:
         return 130

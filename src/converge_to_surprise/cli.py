@@ -23,7 +23,9 @@ from .data.reading import Colour, LabelSource, Reading
 from .data.room import memory_ran_out
 from .data.store import check_clusterable
 from .learn.trainer import Trainer, available_threads
-from .report.command import Compare, Relabel, Report, compare, relabel, report
+from .report.command import Compare, Relabel, Report, compare, relabel, report, write_report
+from .report.events import event_files
+from .report.live import serve
 from .reproduce.command import Reproduce, reproduce
 from .run import session
 from .run.rundir import RunFolder
@@ -86,6 +88,14 @@ class Fit:
     """TOML or JSON file of settings, laid over the preset; flags are laid over both."""
     force: bool = False
     """Give up the run that the folder holds."""
+    report: bool = True
+    """Write report.html into the run folder at the end."""
+    serve: bool = False
+    """Show the report while it grows, on this machine only."""
+    port: int = 0
+    """Port of the growing report; 0 takes any that is free."""
+    tensorboard: bool = False
+    """Write event files for TensorBoard into the run folder."""
     settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
     """Every number of the run. The defaults shown are the general ones; the preset has its own."""
 
@@ -97,6 +107,14 @@ class Resume:
     run: Run
     data_dir: Path | None = None
     """Folder with local copies of the named data sets, if it has moved."""
+    report: bool = True
+    """Write report.html into the run folder at the end."""
+    serve: bool = False
+    """Show the report while it grows, on this machine only."""
+    port: int = 0
+    """Port of the growing report; 0 takes any that is free."""
+    tensorboard: bool = False
+    """Write event files for TensorBoard into the run folder."""
 
 
 Command = (
@@ -123,7 +141,7 @@ def fit(command: Fit, arguments: Sequence[str], console: Console) -> None:
     name = datasets.canonical(command.source)
     source = name or str(Path(command.source).resolve())
     trainer = session.begin(run, dataset, source, command.data_dir, command.preset, config, command.labels)
-    _carry_on(run, trainer, dataset, console)
+    _carry_on(run, trainer, dataset, console, command)
     if dataset.classes_offered:
         text = f"the {dataset.classes_offered} folders of {command.source} look like classes: compare with them by"
         console.print(f"{text} `cts evaluate {run.path} {command.source}`", markup=False, soft_wrap=True)
@@ -149,17 +167,27 @@ def resume(command: Resume, console: Console) -> None:
     with run.locked():  # from here on: what is read must still be so when it is written
         trainer, problems = session.reopen(run, dataset)
         warn_of_damage(problems)
-        _carry_on(run, trainer, dataset, console)
+        _carry_on(run, trainer, dataset, console, command)
 
 
-def _carry_on(run: RunFolder, trainer: Trainer, dataset: datasets.Dataset, console: Console) -> None:
-    with ProgressDisplay(console, trainer.total, trainer.step) as display:
-        assessment = session.carry_on(run, trainer, dataset, [display])
+def _carry_on(
+    run: RunFolder, trainer: Trainer, dataset: datasets.Dataset, console: Console, command: Fit | Resume
+) -> None:
+    with contextlib.ExitStack() as stack:
+        readers: list[session.Reader] = []
+        if command.tensorboard:
+            readers.append(stack.enter_context(event_files(run.path)))
+        if command.serve:
+            stack.enter_context(serve(run.path, command.port, console, dataset.train))
+        readers.append(stack.enter_context(ProgressDisplay(console, trainer.total, trainer.step)))
+        assessment = session.carry_on(run, trainer, dataset, readers)
     console.print(cluster_table(assessment))
     console.print(verdict(assessment), markup=False)
     if dataset.quarantine:
         text = f"{len(dataset.quarantine):,} files could not be read: see {run.quarantine}"
         console.print(text, markup=False, soft_wrap=True)
+    if command.report:
+        write_report(run, dataset.train, console)
     console.print(f"{trainer.seconds:.0f} s, run in {run.path}", markup=False, soft_wrap=True)
 
 

@@ -23,7 +23,9 @@ AUGMENTATION = {
     # Not in the paper: USPS's at half the size, with the rotation of a cleaner hand.
     "digits": Augmentation(rotation=15.0, crop=2, brightness=0.2, contrast=0.2, zoom_out=(1, 3), zoom_out_prob=1.0),
 }
-UPSAMPLE = {"usps": 2, "digits": 2}
+UPSAMPLE = {"usps": 2, "digits": 2, "mnist": 1, "fashion-mnist": 1}
+SMALL = 16
+"""Views of pictures with a side up to this long are enlarged, as the paper does with those of USPS."""
 
 TWO_STAGES = (Stage("explore", "evolution", 2000), Stage("strong", "evolution", 1000, passes=4, every=25))
 THREE_STAGES = (
@@ -41,7 +43,7 @@ RELAXED_EPOCHS = 10
 
 
 def auto_augmentation(channels: int, height: int, width: int) -> Augmentation:
-    """For images that no table lists: rotation and jitter as for MNIST, the crop in proportion, no mirror images."""
+    """For views that no table lists: rotation and jitter as for MNIST, the crop in proportion, no mirror images."""
     return Augmentation(
         rotation=15.0,
         crop=round(min(height, width) / 7),
@@ -59,8 +61,9 @@ def resolve(
     ``search`` overrides the preset's own: evolution for ``paper``, relaxed for ``fast``.
     """
     channels, height, width = shape
-    views = Views(upsample=UPSAMPLE.get(dataset, 1))
-    augmentation = AUGMENTATION.get(dataset) or auto_augmentation(channels, height, width)
+    scale = UPSAMPLE.get(dataset) or (2 if max(height, width) <= SMALL else 1)
+    views = Views(upsample=scale)
+    augmentation = AUGMENTATION.get(dataset) or auto_augmentation(channels, height * scale, width * scale)
     search = search or ("evolution" if preset == "paper" else "relaxed")
     config = Config(views=views, augmentation=augmentation)
     if preset == "fast":

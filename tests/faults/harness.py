@@ -19,7 +19,8 @@ from converge_to_surprise.run.rundir import RunFolder
 from .child import FINE, World, start
 
 COMMON = """
---seed 2 --threads 1 --checkpoint-seconds 0 --network.no-folded --network.clusters 6 --network.width 2 --network.alive 4
+--no-report --views.upsample 1 --seed 2 --threads 1
+--checkpoint-seconds 0 --network.no-folded --network.clusters 6 --network.width 2 --network.alive 4
 --augmentation.rotation 10 --augmentation.crop 1 --consolidation.tau 0 --consolidation.batch 16
 """
 # Small batches give many updates: the running statistics of the network need some twenty of them before the labels
@@ -96,7 +97,7 @@ class Patient:
     def begin(self, *extra: str, world: World = FINE) -> BaseProcess:
         """``cts fit``, or ``cts resume`` once there is a run."""
         if self.run.config.exists():
-            return self.start("resume", str(self.run.path), world=world)
+            return self.start("resume", str(self.run.path), "--no-report", world=world)
         words = ["fit", str(self.whole.source), "--out", str(self.run.path), *self.whole.flags, *extra]
         return self.start(*words, world=world)
 

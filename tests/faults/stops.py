@@ -113,7 +113,9 @@ def second_writer(ward: Ward, tally: Tally, count: int) -> None:
             fit = ["fit", str(patient.whole.source), "--out", str(patient.run.path), *patient.whole.flags, "--force"]
             rivals = [
                 patient.start(*words, said=f"rival-{number}")
-                for number, words in enumerate([["resume", str(patient.run.path)], [*fit, "--seed", "9"]])
+                for number, words in enumerate(
+                    [["resume", str(patient.run.path), "--no-report"], [*fit, "--seed", "9"]]
+                )
             ]
             for number, rival in enumerate(rivals):
                 code, said = patient.await_end(rival, f"rival-{number}"), patient.said(f"rival-{number}")
@@ -129,13 +131,17 @@ def race(ward: Ward, tally: Tally, count: int) -> None:
         with tally.trial():
             patient = ward.patient()
             patient.stopped_at(STEPS // 2)
-            rivals = [patient.start("resume", str(patient.run.path), said=f"rival-{n}") for n in range(3)]
+            rivals = [
+                patient.start("resume", str(patient.run.path), "--no-report", said=f"rival-{n}") for n in range(3)
+            ]
             time.sleep(ward.rng.uniform(0, 2 * patient.whole.seconds))
             for rival in rivals:
                 rival.kill()
                 rival.join()
                 patient.examine()
-            rivals = [patient.start("resume", str(patient.run.path), said=f"rival-{n}") for n in range(2)]
+            rivals = [
+                patient.start("resume", str(patient.run.path), "--no-report", said=f"rival-{n}") for n in range(2)
+            ]
             codes = [patient.await_end(rival, f"rival-{number}") for number, rival in enumerate(rivals)]
             demand(0 in codes and set(codes) <= {0, 2}, f"exit codes {codes}")
             patient.compare()

@@ -89,7 +89,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     >>> from converge_to_surprise import SurpriseClustering
     >>> from converge_to_surprise.data.synthetic import striped_images
     >>> images, _ = striped_images(60)
-    >>> quick = {"schedule": ["search=relaxed:4", "merge=merge:1", "refine=refine:2"]}
+    >>> quick = {"schedule": ["search=relaxed:4", "merge=merge:1", "refine=refine:2"], "views": {"upsample": 1}}
     >>> model = SurpriseClustering(settings=quick, random_state=0).fit(images)
     >>> model.labels_.shape, bool((model.predict(images) == model.labels_).all())
     ((60,), True)
@@ -203,6 +203,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     @classmethod
     def load(cls, path: str | Path, backbone: nn.Module | None = None) -> Self:
         """Read what ``save`` wrote. A model with a backbone needs a module of the same kind again."""
+        if not Path(path).is_file():
+            raise ValueError(f"there is no model file {str(path)!r}; give a file that save() wrote")
         return cls._loaded(Path(path).read_bytes(), str(path), backbone)
 
     def export_onnx(self, path: str | Path) -> None:

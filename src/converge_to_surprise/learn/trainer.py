@@ -136,10 +136,10 @@ class Trainer:
         trees = [merge.merge_tree(table, self.config.merge.smallest) for table in counts]
         generator = randomness.torch_generator(self.config.seed, "heads", step.number)
         sample = torch.randperm(len(self.images), generator=generator)[:3000]
-        labels, _ = label_views(self.network, self.images[sample], self.config.views)
-        labels = labels.reshape(len(sample), -1)
+        labels = label_views(self.network, self.images[sample], self.config.views)[0].reshape(len(sample), -1)
         self.merged = merge.choose(trees, trial.alike, labels.numpy(), self.config.merge)
         self.searched = self.network.one_head(self.merged.head)
+        self.optimizer = None  # its memory is of parameters that are no more
         self.network = condense.condense(
             self.network, self.images, self.neighbours, trees, self.merged, self.config, step.number
         )

@@ -9,16 +9,16 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from ..data.store import ImageStore
 from ..run.files import write_atomically
 from ..run.names import apply_names, undo_names
 from ..run.opening import open_newest
 from ..run.rundir import RunFolder
 from . import page
 from .comparison import compare_runs
-from .content import gather, open_pictures
+from .content import Pictures, gather, open_pictures
 
 Run = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-PAGE = "report.html"
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,20 @@ class Relabel:
 def report(command: Report, console: Console) -> Path:
     """Write the page and say where it is."""
     run = RunFolder.open(command.run)
-    path = _checked(command.out or run.path / PAGE)
+    path = _checked(command.out or run.report)
     pictures = open_pictures(run, command.source, command.data_dir, console)
     with console.status("making the report"):
         write_atomically(path, page.render("report", gather(run, pictures)).encode())
     _say(console, f"written: {path}")
     return path
+
+
+def write_report(run: RunFolder, images: ImageStore, console: Console) -> None:
+    """The page of a run that has just ended, whose images are at hand."""
+    pictures = Pictures(images, run.description().source, own=True)
+    with console.status("making the report"):
+        write_atomically(run.report, page.render("report", gather(run, pictures)).encode())
+    _say(console, f"report: {run.report}")
 
 
 def compare(command: Compare, console: Console) -> Path:

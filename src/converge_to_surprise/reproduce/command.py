@@ -111,7 +111,7 @@ def _run(
 
 
 def _task(command: Reproduce, job: Job, anew: bool, several: bool) -> Task:
-    place = [] if command.data_dir is None else ["--data-dir", str(command.data_dir)]
+    place = ["--no-report", *([] if command.data_dir is None else ["--data-dir", str(command.data_dir)])]
     if job.state == "broken off" and not anew:
         words = ["resume", str(job.folder), *place]
     else:

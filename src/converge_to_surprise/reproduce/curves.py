@@ -62,6 +62,10 @@ def ticks(highest: float, about: int = 6) -> list[int]:
     return list(range(0, math.ceil(highest / size) * size + 1, size))
 
 
+LETTER = 5.5
+"""Width of a small letter, in pixels."""
+
+
 def draw(title: str, curves: Sequence[Curve], classes: int | None) -> str:
     """An SVG of all curves over the steps of training, with the stages marked and a dashed line at ``classes``."""
     last = max((curve.points[-1].step for curve in curves if curve.points), default=1)
@@ -97,10 +101,14 @@ def draw(title: str, curves: Sequence[Curve], classes: int | None) -> str:
     if classes:
         parts.append(_line(LEFT, y(classes), right, y(classes), "#999999", dash="6 4"))
         parts.append(_text(right + 6, y(classes) + 4, f"{classes} classes", anchor="start"))
+    end = 0.0
     for name, begin in stages(curves):
         if begin:
             parts.append(_line(x(begin), TOP, x(begin), floor, "#bbbbbb", dash="2 3"))
-        parts.append(_text(min(x(begin) + 3, right), TOP - 6, name, anchor="start", size=11))
+        # A stage of a single step, such as merging, has no room of its own for its name.
+        place = max(x(begin) + 3, end)
+        parts.append(_text(min(place, right), TOP - 6, name, anchor="start", size=11))
+        end = place + LETTER * (len(name) + 2)
     for number, curve in enumerate(curves):
         colour = COLOURS[number % len(COLOURS)]
         dots = " ".join(f"{x(point.step)},{y(point.surprising)}" for point in curve.points)

@@ -7,6 +7,7 @@ RUN/result.json         the clusters that were found (when finished)
 RUN/labels.csv          the cluster of every training image (when finished)
 RUN/model.safetensors   everything needed to sort other images (when finished)
 RUN/clusters.json       names, merges and noise as a person marked them (after `cts relabel`)
+RUN/report.html         the page to look at (when finished)
 RUN/quarantine.csv      files that could not be read, with the reason (picture folders)
 """
 
@@ -75,6 +76,7 @@ class RunFolder:
         self.model = path / "model.safetensors"
         self.names = path / "clusters.json"
         self.quarantine = path / "quarantine.csv"
+        self.report = path / "report.html"
         self.force = False
         """Whether an earlier run in this folder may be given up."""
         self._lock = FileLock(path / LOCK, timeout=0)  # of one folder object: whoever holds it may take it again
@@ -82,7 +84,7 @@ class RunFolder:
     @property
     def _files(self) -> tuple[Path, ...]:
         """What a run writes, in the order in which an earlier run is given up."""
-        result = (self.result, self.labels, self.model, self.names, self.quarantine)
+        result = (self.result, self.labels, self.model, self.names, self.quarantine, self.report)
         return (*result, self.history, self.config)
 
     @classmethod

@@ -48,7 +48,7 @@ def check_snapshot(snapshot: Snapshot, config: Config, channels: int) -> None:
 
 
 def check_position(snapshot: Snapshot, config: Config, channels: int, images: int) -> None:
-    """Refuse a snapshot that lies beyond the run, lacks what its next step needs or speaks of other images."""
+    """Refuse a snapshot beyond the end of the run, one that lacks what the next step needs, or one of other images."""
     tensors, data = snapshot
     _demand(data["step"] <= schedule.count_steps(config, images), "step")
     upcoming = next(itertools.islice(schedule.steps(config, images), data["step"], None), None)
@@ -116,7 +116,7 @@ def _outputs(values: Iterable[object], outputs: int) -> bool:
 
 
 def _check_optimizer(groups: list[dict[str, Any]], tensors: dict[str, Tensor], networks: list[ClusterNetwork]) -> None:
-    """All but the learning rate is as a new optimizer has it, and its memory has the shapes of a network."""
+    """All but the learning rate is as a new optimizer has it; its memory has the shapes of a network's parameters."""
     parameters = list(networks[0].parameters())
     shapes = [[parameter.shape for parameter in network.parameters()] for network in networks]
     fresh = torch.optim.Adam(parameters).state_dict()["param_groups"]

@@ -19,16 +19,16 @@ function strip(label, positions) {
 }
 
 function card(group, most) {
-  const facts = [images(group.size)];
+  const facts = [];
   if (group.surprise !== null) facts.push(`surprise ${group.surprise.toFixed(3)}`);
-  facts.push(`confidence ${percent(group.confidence)}`);
+  facts.push(`confidence ${percent(group.confidence, 1)}`);
   const open = () => openGallery(group.id);
   const bar = make("span", { class: "share", "aria-hidden": "true" });
   bar.style.width = `${Math.max(1, (100 * group.size) / most)}%`;
   bar.style.background = look(group.look).colour;
   const editable = atOwnLevel() && group.id >= 0 && !state.content.live;
   return make("article", { class: group.surprising ? "card" : "card faint", "data-group": group.id, "data-size": group.size },
-    make("header", {}, sign(group.look), make("h3", {}, group.name)),
+    make("header", {}, sign(group.look), make("h3", {}, group.name), make("span", { class: "size" }, images(group.size))),
     bar,
     make("p", { class: "facts" }, facts.join(" · ")),
     group.top === null ? null : make("p", { class: "class quiet" }, `${percent(group.purity)} ${sight().classes[group.top]}`),

@@ -51,16 +51,24 @@ function axis(extra) {
     font: "11px system-ui, sans-serif", ...extra };
 }
 
+/** Distances of marks on the time axis: round in seconds, minutes and hours. */
+const TIMES = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 18_000, 36_000, 86_400, 172_800, 432_000];
+
+function roomIn(place) {
+  const { paddingLeft, paddingRight } = getComputedStyle(place);
+  return Math.max(200, (place.clientWidth || 400) - parseFloat(paddingLeft) - parseFloat(paddingRight));
+}
+
 /** One chart. ``lines``: label, values, colour number, dash; all over the same ``seconds``. */
 function plot(place, title, seconds, lines, hooks, { digits = 3, share = false } = {}) {
   const format = (value) => (value === null || value === undefined ? "–" : share ? percent(value, 1) : value.toFixed(digits));
   const options = {
-    width: place.clientWidth || 400, height: 210, title,
+    width: roomIn(place), height: 210, title,
     cursor: { sync: { key: "curves" }, y: false, points: { size: 6 } },
     legend: { show: true, live: true },
     scales: { x: { time: false } },
     padding: [16, 10, 0, 0],
-    axes: [axis({ values: (_, marks) => marks.map(duration), space: 70, size: 34 }),
+    axes: [axis({ values: (_, marks) => marks.map(duration), space: 60, size: 34, incrs: TIMES }),
       axis({ values: (_, marks) => marks.map((mark) => (share ? percent(mark) : String(Math.round(mark * 1000) / 1000))), size: 54 })],
     series: [{ label: "time", value: (_, value) => (value === null ? "–" : duration(value)) },
       ...lines.map((line) => ({ label: line.label, stroke: look(line.colour).colour, width: 1.6, dash: line.dash, spanGaps: true,
@@ -78,7 +86,7 @@ function clearCharts() {
 
 function resizeCharts() {
   for (const { chart, place } of drawn) {
-    if (place.clientWidth && place.clientWidth !== chart.width) chart.setSize({ width: place.clientWidth, height: 210 });
+    if (place.clientWidth && roomIn(place) !== chart.width) chart.setSize({ width: roomIn(place), height: 210 });
   }
 }
 

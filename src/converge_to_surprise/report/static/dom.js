@@ -33,7 +33,7 @@ const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}%`;
 const images = (value) => `${count(value)} ${value === 1 ? "image" : "images"}`;
 
 function duration(seconds) {
-  if (seconds < 90) return `${Math.round(seconds * 10) / 10} s`;
+  if (seconds < 120) return `${Math.round(seconds * 10) / 10} s`;
   if (seconds < 5400) return `${Math.round(seconds / 6) / 10} min`;
   return `${Math.round(seconds / 360) / 10} h`;
 }

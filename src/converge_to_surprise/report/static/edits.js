@@ -100,8 +100,15 @@ function openEditor(number) {
       make("button", { type: "submit", class: "primary" }, "Done"),
       make("button", { type: "button", onclick: () => dialog.close() }, "Cancel")));
   fill(dialog, form);
+  dialog.addEventListener("close", () => focusCard(number), { once: true });
   dialog.showModal();
   name.focus();
+}
+
+/** Back to the card that was edited, or to the one that it went into: the button that was pressed may be gone. */
+function focusCard(number) {
+  const found = document.querySelector(`#cards [data-group="${rootOf(number)}"] footer button:last-child`);
+  (found || find("filter")).focus();
 }
 
 /** The line that says what was changed, with the button that saves it. */

@@ -9,6 +9,7 @@ function openGallery(id) {
   gallery.ascending = false;
   renderGallery();
   find("gallery").showModal();
+  find("gallery").querySelector(".pictures").focus();  // so that the arrows turn pages at once
 }
 
 function turn(pages) {
@@ -17,7 +18,10 @@ function turn(pages) {
   const page = Math.min(last, Math.max(0, gallery.page + pages));
   if (page === gallery.page) return;
   gallery.page = page;
+  const pressed = document.activeElement?.dataset.turn;
   renderGallery();
+  const button = pressed && find("gallery").querySelector(`[data-turn="${pressed}"]:not(:disabled)`);
+  (button || find("gallery").querySelector(".pictures")).focus();
 }
 
 function picture(position) {
@@ -47,7 +51,7 @@ function renderGallery() {
     find("gallery-order").focus();
   } }, make("option", { value: "typical" }, "most typical first"), make("option", { value: "doubtful" }, "least certain first"));
   order.value = gallery.ascending ? "doubtful" : "typical";
-  const button = (words, pagesOn, off) => make("button", { type: "button", disabled: off, onclick: () => turn(pagesOn) }, words);
+  const button = (words, pagesOn, off) => make("button", { type: "button", "data-turn": pagesOn, disabled: off, onclick: () => turn(pagesOn) }, words);
   const some = members.length < group.size ? `, ${count(members.length)} of them shown` : "";
   fill(find("gallery"),
     make("header", {},

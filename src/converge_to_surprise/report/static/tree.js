@@ -114,10 +114,11 @@ function leaf(svg, x, y, group, room) {
   if (room >= 12) svg.append(draw("text", { x, y: y + 30, "text-anchor": "middle" }, number));
 }
 
-/** Dragging the line moves the cut. */
+/** Dragging the line moves the cut. The drawing is made anew on the way: places are measured from what holds it. */
 function startDrag(svg, heightAt) {
   const follow = (event) => {
-    const height = heightAt(((event.clientY - svg.getBoundingClientRect().top) * TREE.height) / svg.getBoundingClientRect().height);
+    const { top } = find("tree-drawing").firstElementChild.getBoundingClientRect();
+    const height = heightAt(event.clientY - top);
     setLevel(joinHeights().filter((one) => one > height).length + 1);
   };
   svg.addEventListener("pointerdown", (event) => {

@@ -1,0 +1,189 @@
+"""Do pictures in folders give the clusters that the same images in an array give?
+
+Writes the embedded digits as PNG and JPEG files, each twice (the second time moved by a pixel), with a folder per class
+and a set of broken files, in grey and in colour; fits arrays and folders, predicts held-out files, compares the
+clusters with the classes. Also counts which of the broken files were put aside.
+
+    python benchmarks/folders.py --seeds 3 --save benchmarks/results/folders.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from converge_to_surprise.core.metrics import accuracy, normalised_mutual_information
+from converge_to_surprise.data.datasets import load
+from converge_to_surprise.run.files import write_json
+from converge_to_surprise.run.session import versions
+
+HELD_OUT = 300
+Bytes = npt.NDArray[np.uint8]
+
+
+def digits() -> tuple[Bytes, npt.NDArray[np.int64]]:
+    """All digits and, after them, the same moved by a pixel. (3594, 8, 8)"""
+    store = load("digits").train
+    images: Bytes = store.images.numpy()[:, 0]
+    assert store.labels is not None
+    moved = np.zeros_like(images)
+    moved[:, :, 1:] = images[:, :, :-1]
+    return np.concatenate([images, moved]), np.tile(store.labels, 2)
+
+
+def coloured(images: Bytes) -> Bytes:
+    """Yellowish digits on bluish ground, each a little different. (N, 8, 8, 3)"""
+    generator = np.random.default_rng(0)
+    ink = np.array([1, 0.8, 0.3]) * generator.uniform(0.8, 1, (len(images), 1, 1, 3))
+    ground = np.array([0.1, 0.1, 0.3]) * generator.uniform(0.5, 1, (len(images), 1, 1, 3))
+    share = images[..., None] / 255
+    return np.round(255 * (share * ink + (1 - share) * ground)).astype(np.uint8)
+
+
+def write_folder(images: Bytes, labels: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], folder: Path) -> None:
+    for position in positions:
+        path = folder / f"digit {labels[position]}" / f"{position:05d}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(images[position])
+        if position % 3 == 0:
+            picture.save(path.with_suffix(".jpg"), quality=98, subsampling=0)
+        else:
+            picture.save(path.with_suffix(".png"))
+
+
+def write_broken(folder: Path) -> set[str]:
+    """Files that no one can read, one of each kind; returns their names."""
+    place = folder / "digit 0"
+    good = next(place.glob("*.png")).read_bytes()
+    (place / "truncated.png").write_bytes(good[: len(good) // 2])
+    (place / "empty.png").touch()
+    (place / "text.jpg").write_text("not a picture")
+    (place / "link.png").symlink_to(place / "nowhere.png")
+    (place / "loop.png").symlink_to(place / "loop.png")
+    (place / "bomb.png").write_bytes(_bomb())
+    os.mkfifo(place / "pipe.png")
+    (place / "odd \n'name\".png").write_bytes(b"\x89PNG")
+    (place / "around").symlink_to(folder)
+    names = (
+        "truncated.png",
+        "empty.png",
+        "text.jpg",
+        "link.png",
+        "loop.png",
+        "bomb.png",
+        "pipe.png",
+        "odd \n'name\".png",
+    )
+    return {f"digit 0/{name}" for name in names}
+
+
+def _bomb() -> bytes:
+    """A PNG whose header claims 100,000 x 100,000 pixels."""
+    import struct
+    import zlib
+
+    def part(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", zlib.compress(b"\0" * 1000)) + part(b"IEND", b"")
+    )
+
+
+def cts(*words: object) -> None:
+    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
+    command = [sys.executable, "-m", "converge_to_surprise", *map(str, words)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+
+
+def judged(path: Path, classes: dict[str, int]) -> dict[str, float]:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = np.array([int(row["cluster"]) for row in rows])
+    true = np.array([classes[row.get("path") or row["image"]] for row in rows])
+    return {
+        "images": len(rows),
+        "acc": round(100 * accuracy(found, true), 2),
+        "nmi": round(100 * normalised_mutual_information(found, true), 2),
+        "clusters": len(np.unique(found)),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--save", type=Path)
+    arguments = parser.parse_args()
+    images, labels = digits()
+    order = np.random.default_rng(0).permutation(len(images) // 2)
+    held_out, learned = (np.concatenate([part, part + len(order)]) for part in (order[:HELD_OUT], order[HELD_OUT:]))
+    learned = np.sort(learned)
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        os.environ["CTS_CACHE"] = str(root / "cache")
+        for kind, pixels in (("grey", images), ("colour", coloured(images))):
+            write_folder(pixels, labels, learned, root / kind / "train")
+            write_folder(pixels, labels, held_out, root / kind / "test")
+            broken = write_broken(root / kind / "train")
+            np.savez(root / f"{kind}.npz", x_train=pixels[learned], x_test=pixels[held_out])
+            of_files = {
+                path.relative_to(root / kind / split).as_posix(): int(path.parent.name.split()[1])
+                for split in ("train", "test")
+                for path in (root / kind / split).glob("*/0*")
+            }
+            for seed in range(arguments.seeds):
+                for form, train, test in (
+                    ("array", root / f"{kind}.npz", root / f"{kind}.npz"),
+                    ("folder", root / kind / "train", root / kind / "test"),
+                ):
+                    run = root / f"{kind}-{form}-{seed}"
+                    began = time.monotonic()
+                    cts("fit", train, "--out", run, "--seed", seed, "--threads", arguments.threads)
+                    seconds = time.monotonic() - began
+                    split = ("--split", "test") if form == "array" else ()
+                    cts("predict", run, test, "--out", run / "new.csv", *split)
+                    known = {
+                        "train": of_files if form == "folder" else dict(enumerate_classes(labels[learned])),
+                        "test": of_files if form == "folder" else dict(enumerate_classes(labels[held_out])),
+                    }
+                    row: dict[str, Any] = {"kind": kind, "form": form, "seed": seed, "seconds": round(seconds)}
+                    row["train"] = judged(run / "labels.csv", known["train"])
+                    row["held_out"] = judged(run / "new.csv", known["test"])
+                    if form == "folder":
+                        with (run / "quarantine.csv").open(encoding="utf-8", newline="") as file:
+                            aside = {entry["file"] for entry in csv.DictReader(file)}
+                        row["broken"], row["quarantined"] = len(broken), len(aside & broken)
+                        assert aside == broken, f"put aside {sorted(aside)}, broken are {sorted(broken)}"
+                    rows.append(row)
+                    print(json.dumps(row), flush=True)
+    summary = {}
+    for name in ("grey array", "grey folder", "colour array", "colour folder"):
+        found = [row["held_out"]["acc"] for row in rows if f"{row['kind']} {row['form']}" == name]
+        summary[name] = {"mean": round(float(np.mean(found)), 2), "std": round(float(np.std(found)), 2)}
+    print(json.dumps(summary))
+    if arguments.save:
+        command = "python " + " ".join(sys.argv)
+        write_json(arguments.save, {"command": command, "versions": versions(), "held_out_acc": summary, "runs": rows})
+
+
+def enumerate_classes(classes: npt.NDArray[np.int64]) -> list[tuple[str, int]]:
+    return [(str(index), int(value)) for index, value in enumerate(classes)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""How fast are predictions, and does their memory stay flat?
+
+Images per second of the bare network (both views, forward pass only), of predictions from an array and of predictions
+from PNG files, in one run; then the memory of `cts predict` itself for 10,000 and for 200,000 images.
+
+    python benchmarks/predict.py --save benchmarks/results/predict.json
+
+The last line is one JSON object: bare, arrays, files, ratio (arrays / bare), files_ratio, megabytes by number
+of images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from converge_to_surprise import presets
+from converge_to_surprise.core.views import make_views, to_float
+from converge_to_surprise.learn.backbone import fresh_network
+from converge_to_surprise.learn.labelling import CHUNK
+from converge_to_surprise.learn.network import channels_last
+from converge_to_surprise.run import modelfile
+from converge_to_surprise.run.files import write_json
+from converge_to_surprise.run.model import Labeller, Model
+from converge_to_surprise.run.session import versions
+from converge_to_surprise.use.images import Source
+
+SIDE = 28
+IMAGES = 3_000
+ROUNDS = 2
+
+
+def a_model() -> Model:
+    config = presets.resolve("fast", None, "mnist", IMAGES, (1, SIDE, SIDE))
+    network = fresh_network(1, config.network, 1, seed=0).eval()
+    return Model(config, (1, SIDE, SIDE), Labeller(network, 10.0, (1,) * network.clusters))
+
+
+def best(work: Callable[[], None]) -> float:
+    """Images per second of the fastest of some rounds: what the machine can do when nothing disturbs it."""
+    work()
+    times = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return IMAGES / min(times)
+
+
+def speeds(model: Model, folder: Path) -> dict[str, float]:
+    images = torch.randint(256, (IMAGES, 1, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    network = model.labeller.network
+    views = [channels_last(view) for view in make_views(to_float(images[:CHUNK]), model.config.views)]
+    for number, image in enumerate(images):
+        Image.fromarray(image[0].numpy()).save(folder / f"{number:05d}.png", compress_level=1)
+    source = Source.open(str(folder), model.shape, "train", None)
+
+    @torch.inference_mode()
+    def bare() -> None:
+        for _ in range(IMAGES // CHUNK):
+            for view in views:
+                network(view)
+
+    def arrays() -> None:
+        for _ in model.predict(images):
+            pass
+
+    def files() -> None:
+        for chunk in source.chunks():
+            for _ in model.predict(chunk.images):
+                pass
+
+    # Alternating, so that a disturbance of the machine hits all of them.
+    found = {"bare": 0.0, "arrays": 0.0, "files": 0.0}
+    for _ in range(3):
+        for name, work in (("bare", bare), ("arrays", arrays), ("files", files)):
+            found[name] = max(found[name], best(work))
+    return found
+
+
+MEASURED = """
+import sys, threading, time
+from converge_to_surprise import cli
+most = 0
+def watch():
+    global most
+    while True:
+        with open("/proc/self/status") as status:
+            own = [line for line in status if line.startswith("RssAnon")]
+        most = max(most, int(own[0].split()[1]))
+        time.sleep(0.05)
+threading.Thread(target=watch, daemon=True).start()
+assert cli.main(sys.argv[1:]) == 0
+print(most / 1024, file=sys.stderr)
+"""
+
+
+def megabytes(model: Path, count: int, folder: Path) -> float:
+    """Peak memory of its own (not the file's pages that the system keeps) of `cts predict` on so many images."""
+    array = folder / f"{count}.npy"
+    pixels = np.lib.format.open_memmap(array, mode="w+", dtype=np.uint8, shape=(count, SIDE, SIDE))
+    generator = np.random.default_rng(0)
+    for start in range(0, count, 10_000):
+        pixels[start : start + 10_000] = generator.integers(0, 256, (min(10_000, count - start), SIDE, SIDE))
+    pixels.flush()
+    words = ["predict", str(model), str(array), "--out", str(folder / f"{count}.csv")]
+    ended = subprocess.run([sys.executable, "-c", MEASURED, *words], check=True, capture_output=True, text=True)
+    return float(ended.stderr.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 200_000])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--save", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    model = a_model()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "png").mkdir()
+        found = speeds(model, folder / "png")
+        modelfile.save(folder / "model.safetensors", model)
+        memory = {str(size): round(megabytes(folder / "model.safetensors", size, folder)) for size in arguments.sizes}
+    result = {name: round(speed) for name, speed in found.items()}
+    ratios = {
+        "ratio": round(found["arrays"] / found["bare"], 3),
+        "files_ratio": round(found["files"] / found["bare"], 3),
+    }
+    for name, speed in result.items():
+        print(f"{name:<7} {speed:>7,} images/s")
+    for size, amount in memory.items():
+        print(f"{int(size):>9,} images: {amount} MB at most")
+    if arguments.save:
+        about = {"command": "python " + " ".join(sys.argv), "threads": arguments.threads, "versions": versions()}
+        write_json(arguments.save, {**about, **result, **ratios, "megabytes": memory})
+    print(json.dumps({**result, **ratios, "megabytes": memory}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Confidence that means something: fitted to what augmented views are given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from converge_to_surprise.config import Augmentation, Config, Network
+from converge_to_surprise.core.augment import augment
+from converge_to_surprise.core.views import make_views, to_float
+from converge_to_surprise.data.synthetic import striped_images
+from converge_to_surprise.learn import confidence
+from converge_to_surprise.learn.backbone import fresh_network
+from converge_to_surprise.learn.labelling import over_views, read_whole
+
+
+@settings(max_examples=20, deadline=None)
+@given(true=st.floats(1, 40), seed=st.integers(0, 1000))
+def test_the_sharpness_that_made_the_labels_is_found(true: float, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    outputs = torch.nn.functional.normalize(torch.randn(4000, 5, generator=generator), dim=1)
+    seen = torch.multinomial(torch.softmax(true * outputs, 1), 1, generator=generator)[:, 0]
+    assert confidence.sharpness_of(outputs, seen) == pytest.approx(true, rel=0.15)
+
+
+def test_without_any_doubt_the_confidence_is_1() -> None:
+    outputs = torch.eye(3).repeat(50, 1)
+    sharpness = confidence.sharpness_of(outputs, outputs.argmax(1))
+    assert sharpness <= confidence.LARGEST
+    assert torch.softmax(sharpness * outputs, 1).max(1).values.min() > 0.9999
+
+
+def test_without_any_agreement_it_is_the_smallest() -> None:
+    outputs = torch.eye(3).repeat(50, 1)
+    assert confidence.sharpness_of(outputs, (outputs.argmax(1) + 1) % 3) == pytest.approx(1, abs=0.01)
+
+
+def test_confidence_is_how_often_augmented_views_agree() -> None:
+    """Calibration: among images with confidence c, augmented views get the same cluster in a share c of the cases."""
+    images, _ = striped_images(600)
+    config = Config(augmentation=Augmentation(rotation=40, crop=2, brightness=0.3))
+    network = fresh_network(1, Network(clusters=4, width=4), 1, seed=1)
+    with torch.no_grad():  # features are centred, so that several outputs win
+        for view in make_views(to_float(images), config.views) * 30:
+            features = network.features(view)
+        network.head.bias.copy_(-(network.head.weight @ features.mean(0)))
+    sharpness = confidence.fit_sharpness(network, images, config)
+    assert 1 < sharpness < confidence.LARGEST
+    reading = read_whole(network, images, config.views, sharpness)
+    sure = reading.probabilities.max(1).values
+    generator = torch.Generator().manual_seed(9)
+    network.eval()
+    agreed = torch.zeros(len(images))
+    for _ in range(10):
+        for view in make_views(to_float(images), config.views, generator):
+            with torch.no_grad():
+                agreed += (network(augment(view, config.augmentation, generator)).argmax(1) == reading.output) / 20
+    assert abs(float(sure.mean() - agreed.mean())) < 0.05
+    order = np.argsort(sure.numpy())
+    least, most = order[:200], order[-200:]
+    assert agreed[least].mean() < agreed[most].mean()
+    assert abs(float(sure[most].mean() - agreed[most].mean())) < 0.12
+
+
+def test_it_is_drawn_from_the_seed_and_leaves_the_network_alone() -> None:
+    images, _ = striped_images(50)
+    config = Config(augmentation=Augmentation(rotation=40))
+    network = fresh_network(1, Network(clusters=4, width=2), 1, seed=1).train()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    assert confidence.fit_sharpness(network, images, config) == confidence.fit_sharpness(network, images, config)
+    assert network.training
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+def test_a_few_images_are_filled_up_and_cut_again() -> None:
+    images, _ = striped_images(3)
+    network = fresh_network(1, Network(clusters=4, width=2), 1, seed=1)
+    found = list(over_views(network, images, Config().views, network.forward))
+    assert [len(view) for pair in found for view in pair] == [3, 3]
