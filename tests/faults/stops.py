@@ -117,12 +117,14 @@ def second_writer(ward: Ward, tally: Tally, count: int) -> None:
                     [["resume", str(patient.run.path), "--no-report"], [*fit, "--seed", "9"]]
                 )
             ]
+            forced = 2
             for number, rival in enumerate(rivals):
-                code, said = patient.await_end(rival, f"rival-{number}"), patient.said(f"rival-{number}")
+                forced, said = patient.await_end(rival, f"rival-{number}"), patient.said(f"rival-{number}")
                 if process.is_alive():
-                    demand(code == 2 and "another process is working on" in said, f"a rival got in: {code} {said}")
+                    demand(forced == 2 and "another process is working on" in said, f"a rival got in: {forced} {said}")
             demand(patient.await_end(process) == 0, f"the first writer failed: {patient.said()}")
-            patient.compare()
+            if forced == 2:  # else it came when the first was done, and force is what it has
+                patient.compare()
 
 
 def race(ward: Ward, tally: Tally, count: int) -> None:
