@@ -33,8 +33,9 @@ from converge_to_surprise.data import datasets, room
 from converge_to_surprise.data.idx import read_idx
 from converge_to_surprise.learn import schedule
 from converge_to_surprise.learn.trainer import Snapshot
-from converge_to_surprise.run import checkpoint, session
+from converge_to_surprise.run import checkpoint, modelfile, names, session
 from converge_to_surprise.run.files import LARGEST_JSON, read_json
+from converge_to_surprise.run.model import Model
 from converge_to_surprise.run.opening import open_newest
 from converge_to_surprise.run.rundir import RunFolder
 
@@ -602,6 +603,91 @@ def test_spoilt_idx(tmp_path: Path, seed: int) -> None:
         (tmp_path / name).write_bytes(spoil_bytes(whole, rng))
         with modest():
             tolerated(lambda name=name: datasets.load(str(tmp_path / name)))  # type: ignore[misc]
+
+
+# What a run hands on: its model, the names of its clusters; and tables of pictures
+
+
+@pytest.fixture(scope="module")
+def model(finished: RunFolder) -> Model:
+    return modelfile.load(finished.model)[0]
+
+
+def forged_model(model: Model, data: dict[str, Any]) -> bytes:
+    """A model file with a checksum that is right."""
+    content = modelfile.to_bytes(model)
+    tensors, text = safetensors.torch.load(content), json.dumps(data)
+    header = {"version": modelfile.VERSION, "sha256": modelfile._digest(tensors, text), "data": text}
+    return safetensors.torch.save(tensors, {modelfile.FORMAT: json.dumps(header)})
+
+
+def model_data(content: bytes) -> dict[str, Any]:
+    about = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+    data: dict[str, Any] = json.loads(json.loads(about[modelfile.FORMAT])["data"])
+    return data
+
+
+@slow_fuzz
+@given(data=st.data())
+def test_forged_models(model: Model, data: st.DataObject) -> None:
+    content = forged_model(model, data.draw(spoilt(model_data(modelfile.to_bytes(model)))))
+    with modest(256 << 20):
+        tolerated(lambda: modelfile.from_bytes(content, "m"))
+
+
+def test_a_model_cannot_ask_for_a_huge_network(model: Model) -> None:
+    data = model_data(modelfile.to_bytes(model))
+    huge = put(data, ("labellers", "final", "clusters"), 10**9)
+    wide = put(data, ("config", "network", "width"), 512)
+    for forged in (huge, wide):
+        refused(lambda forged=forged: modelfile.from_bytes(forged_model(model, forged), "m"), "cannot be right")  # type: ignore[misc]
+
+
+@fuzz
+@given(st.integers(0, 2**32))
+def test_spoilt_models(model: Model, seed: int) -> None:
+    content = spoil_bytes(modelfile.to_bytes(model), random.Random(seed))
+    refused(lambda: modelfile.from_bytes(content, "m"), "cannot read the model m")
+
+
+NAMES = {
+    "format": names.FORMAT,
+    "version": names.VERSION,
+    "run": "r",
+    "clusters": [{"cluster": 0, "name": "a"}, {"cluster": 1, "into": 0}, {"cluster": 2, "noise": True}],
+    "earlier": [],
+}
+
+
+@fuzz
+@given(data=st.data())
+def test_spoilt_names(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "clusters.json"
+    path.write_text(json.dumps(data.draw(spoilt(NAMES))))
+    tolerated(lambda: names.read_names(path, 4, "r"))
+
+
+def test_a_long_chain_of_merges(tmp_path: Path) -> None:
+    chain = [{"cluster": number, "into": number + 1} for number in range(4095)]
+    for entries in (chain, [*chain, {"cluster": 4095, "into": 0}]):
+        (tmp_path / "c.json").write_text(json.dumps(NAMES | {"clusters": entries}))
+        tolerated(lambda: names.read_names(tmp_path / "c.json", 4096, "r"))
+
+
+CELLS = st.sampled_from(
+    ["a.png", "", "../../etc/passwd", "\0", "/dev/zero", "\ud800", '"', ",", "\r\n", "x" * 5000, "."]
+)
+
+
+@fuzz
+@given(
+    st.lists(st.lists(CELLS, max_size=4), max_size=5), st.sampled_from(["path,label", "file", "image;class", "\0", ""])
+)
+def test_spoilt_tables(tmp_path: Path, rows: list[list[str]], header: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes("\n".join([header, *map(",".join, rows)]).encode("utf-8", "surrogatepass"))
+    with modest():
+        tolerated(lambda: datasets.load(str(path)))
 
 
 # The program
