@@ -266,8 +266,9 @@ def test_spoilt_results(
 @given(data=st.data())
 def test_spoilt_histories(run: RunFolder, finished: RunFolder, data: st.DataObject) -> None:
     lines = finished.history.read_bytes().splitlines(keepends=True)
+    first = json.loads(lines[0])
     for _ in range(data.draw(st.integers(1, 3))):
-        record = data.draw(spoilt(json.loads(lines[0])))
+        record = data.draw(spoilt(first))
         junk = [(json.dumps(record) + "\n").encode(), b"\xff\xfe\n", b"[" * 50_000 + b"\n", b'{"step": NaN}\n', b"\n"]
         lines.insert(data.draw(st.integers(0, len(lines))), data.draw(st.sampled_from(junk)))
     run.history.write_bytes(b"".join(lines))

@@ -34,7 +34,7 @@ def save(folder: Path, snapshot: Snapshot, run: str = "") -> Path:
         folder.mkdir()
         flush_folder(folder.parent)
     step = snapshot.data["step"]
-    content = safetensors.torch.save({key: value.cpu().contiguous() for key, value in snapshot.tensors.items()})
+    content = _serialised({key: value.cpu().contiguous() for key, value in snapshot.tensors.items()})
     path = folder / f"{_stem(step)}.json"
     write_atomically(path.with_suffix(".safetensors"), content)
     data = json.loads(json.dumps(snapshot.data))  # as it will be read: names of numbers become words
@@ -42,6 +42,15 @@ def save(folder: Path, snapshot: Snapshot, run: str = "") -> Path:
     write_json(path, {"format": FORMAT, "version": VERSION, "run": run, "sha256": digest, "data": data})
     tidy(folder, step)
     return path
+
+
+def _serialised(tensors: dict[str, Tensor]) -> bytes:
+    try:
+        return safetensors.torch.save(tensors)
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # how safetensors says that it got no memory
+            raise MemoryError(str(error)) from None
+        raise
 
 
 def tidy(folder: Path, step: int) -> None:

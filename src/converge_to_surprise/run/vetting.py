@@ -98,6 +98,7 @@ def _check_tensors(network: nn.Module, tensors: dict[str, Tensor], prefix: str) 
     for name, expected in network.state_dict().items():
         found = tensors[f"{prefix}{name}"]
         _demand(found.shape == expected.shape and found.dtype == expected.dtype, f"{prefix}{name}")
+        _demand(not found.is_floating_point() or bool(found.isfinite().all()), f"{prefix}{name}")
 
 
 def check_merged(merged: dict[str, Any], outputs: int) -> None:
@@ -130,4 +131,7 @@ def _check_optimizer(groups: list[dict[str, Any]], tensors: dict[str, Tensor], n
             _, index, slot = name.split(".")
             _demand(slot in ("step", "exp_avg", "exp_avg_sq") and tensor.dtype == torch.float32, name)
             fitting = [()] if slot == "step" else [known[int(index)] for known in shapes]
-            _demand(tensor.shape in fitting, name)
+            _demand(tensor.shape in fitting and bool(tensor.isfinite().all()), name)
+            _demand(slot == "exp_avg" or bool((tensor >= 0).all()), name)
+            together = [f"optimizer.{index}.{other}" for other in ("step", "exp_avg", "exp_avg_sq")]
+            _demand(all(other in tensors for other in together), name)
