@@ -36,7 +36,7 @@ def project(embedding: Floats, thorough: bool = True) -> Map:
     """
     known = np.nan_to_num(np.asarray(embedding, dtype=np.float32))
     rows, columns = known.shape
-    if rows < 3 or columns < 2 or float(known.std()) == 0:
+    if rows < 3 or columns < 2 or float(np.ptp(known, axis=0).max()) == 0:
         return Map(np.full((rows, 2), 0.5, dtype=np.float32), "all in one place")
     size = min(COMPONENTS, columns, rows)
     reduced = PCA(size, svd_solver="full" if rows < 5_000 else "covariance_eigh", random_state=0).fit_transform(known)

@@ -45,6 +45,8 @@ def save(folder: Path, snapshot: Snapshot, run: str = "") -> Path:
 
 
 def _serialised(tensors: dict[str, Tensor]) -> bytes:
+    # Where memory runs out, safetensors does not raise but panics, all over the terminal: ask for the memory before.
+    bytearray(2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()))
     try:
         return safetensors.torch.save(tensors)
     except BaseException as error:
