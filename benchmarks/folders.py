@@ -125,6 +125,7 @@ def judged(path: Path, classes: dict[str, int]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--kinds", nargs="+", default=["grey", "colour"], choices=["grey", "colour"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--save", type=Path)
     arguments = parser.parse_args()
@@ -136,7 +137,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         os.environ["CTS_CACHE"] = str(root / "cache")
-        for kind, pixels in (("grey", images), ("colour", coloured(images))):
+        for kind in arguments.kinds:
+            pixels = images if kind == "grey" else coloured(images)
             write_folder(pixels, labels, learned, root / kind / "train")
             write_folder(pixels, labels, held_out, root / kind / "test")
             broken = write_broken(root / kind / "train")
@@ -153,7 +155,7 @@ def main() -> None:
                 ):
                     run = root / f"{kind}-{form}-{seed}"
                     began = time.monotonic()
-                    cts("fit", train, "--out", run, "--seed", seed, "--threads", arguments.threads)
+                    cts("fit", train, "--out", run, "--seed", seed, "--threads", arguments.threads, "--no-report")
                     seconds = time.monotonic() - began
                     split = ("--split", "test") if form == "array" else ()
                     cts("predict", run, test, "--out", run / "new.csv", *split)
@@ -172,7 +174,7 @@ def main() -> None:
                     rows.append(row)
                     print(json.dumps(row), flush=True)
     summary = {}
-    for name in ("grey array", "grey folder", "colour array", "colour folder"):
+    for name in (f"{kind} {form}" for kind in arguments.kinds for form in ("array", "folder")):
         found = [row["held_out"]["acc"] for row in rows if f"{row['kind']} {row['form']}" == name]
         summary[name] = {"mean": round(float(np.mean(found)), 2), "std": round(float(np.std(found)), 2)}
     print(json.dumps(summary))
