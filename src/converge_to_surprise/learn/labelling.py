@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import torch
@@ -78,11 +81,33 @@ def reading_of(network: ClusterNetwork, features_i: Tensor, features_j: Tensor, 
 
 
 def read(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: float) -> Iterator[Reading]:
-    """Everything a network with one head says of uint8 images (N, C, H, W), chunk by chunk."""
-    for features_i, features_j in over_views(network, images, settings, network.features):
+    """Everything a network with one head says of uint8 images (N, C, H, W), chunk by chunk, in order.
+
+    Chunks are read side by side, each by one thread: that is faster than all threads at one small chunk, and what is
+    said of an image does not depend on their number.
+    """
+
+    def one(part: Tensor) -> Reading:
+        ((features_i, features_j),) = over_views(network, part, settings, network.features)
         with torch.inference_mode():
-            reading = reading_of(network, features_i, features_j, sharpness)
-            yield Reading(*(value.cpu() for value in reading))
+            return Reading(*(value.cpu() for value in reading_of(network, features_i, features_j, sharpness)))
+
+    training = network.training
+    network.eval()
+    threads = torch.get_num_threads()
+    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        starts = iter(range(0, len(images), CHUNK))
+        ahead: deque[Future[Reading]] = deque()
+        while True:
+            for start in itertools.islice(starts, 2 * threads - len(ahead)):
+                ahead.append(pool.submit(one, images[start : start + CHUNK]))
+            if not ahead:
+                return
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        network.train(training)
 
 
 def read_whole(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: float) -> Reading:
