@@ -79,6 +79,13 @@ def children(process: int) -> list[int]:
     return found + [grandchild for child in found for grandchild in children(child)]
 
 
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def wait_for_steps(run: Path, steps: int, process: subprocess.Popen[str]) -> None:
     until = time.monotonic() + PATIENCE
     history = run / "history.jsonl"
@@ -128,7 +135,7 @@ def test_the_first_process_is_killed_and_the_run_resumed(source: Path, alone: Pa
     _, said = process.communicate(timeout=PATIENCE)  # the helper has the same stderr: it has ended too
     assert "Traceback" not in said
     assert "process 1 stops" in said
-    assert not any(Path(f"/proc/{helper}").exists() for helper in helpers)
+    assert not any(alive(helper) for helper in helpers)
     call([sys.executable, *PROGRAM], ["resume", str(run), "--no-report"])
     compare(run, alone)
 

@@ -13,14 +13,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import Store, TCPStore, rendezvous  # type: ignore[attr-defined]
 
 from ..learn.world import ALONE, World
 
@@ -28,6 +28,8 @@ PATIENCE = timedelta(minutes=30)
 """How long a process waits for another one that is still there."""
 HELPER = "CTS_HELPER"
 """Set for processes that were started here and not by torchrun."""
+MEETING = "converge-to-surprise"
+_kept: list[Store] = []
 SIGNS = ("gloo", "peer", "Broken pipe", "Connection", "NCCL", "recv", "timed out", "Timed out")
 """What torch says when another process is gone; it has several kinds of errors for that."""
 
@@ -51,15 +53,46 @@ def joined() -> Iterator[World]:
     if not launched():
         yield ALONE
         return
-    size, local = int(os.environ["WORLD_SIZE"]), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    store = None
-    if HELPER in os.environ:
-        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store = TCPStore(address, port, size, is_master=False, timeout=PATIENCE)
+    world = World(rank(), int(os.environ["WORLD_SIZE"]), int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
-    with _group(World(rank(), size, local), store) as world:
+    with _group(world, lambda: _helpers_store(world) if HELPER in os.environ else _torchruns_store(world)):
         yield world
+
+
+def _helpers_store(world: World) -> Store:
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    return TCPStore(address, port, world.size, is_master=False, timeout=PATIENCE)
+
+
+def _torchruns_store(world: World) -> Store:
+    """A store of this start's own, hosted by the first process.
+
+    torchrun's store outlives a restart, and with it the addresses of processes that are gone: gloo would call them. So
+    it only says where the new store is; who reads where the last one was finds nobody there and looks again.
+    """
+    known, _, _ = next(rendezvous("env://", timeout=PATIENCE))
+    if world.rank == 0:
+        own = TCPStore("0.0.0.0", 0, world.size, is_master=True, wait_for_workers=False, timeout=PATIENCE)
+        known.set(MEETING, f"{_own_address()} {own.port}")
+        _kept.append(known)  # others may still have to read it
+        return own
+    until = time.monotonic() + PATIENCE.total_seconds()
+    while True:
+        address, port = known.get(MEETING).decode().split()
+        try:
+            return TCPStore(address, int(port), world.size, is_master=False, timeout=timedelta(seconds=5))
+        except RuntimeError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.2)
+
+
+def _own_address() -> str:
+    """The address by which the others reach this process: the one from which it reaches them."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))  # sends nothing
+        return str(probe.getsockname()[0])
 
 
 @contextmanager
@@ -79,7 +112,7 @@ def helped(world: World, processes: int) -> Iterator[World]:
     with _surroundings(_loopback()):
         helpers = [_start(surroundings | {"RANK": str(k), "LOCAL_RANK": str(k)}) for k in range(1, processes)]
         try:
-            with _group(World(0, processes, processes), store) as team:
+            with _group(World(0, processes, processes), lambda: store) as team:
                 yield team
             for helper in helpers:
                 helper.wait(PATIENCE.total_seconds())
@@ -97,15 +130,14 @@ def order(world: World, what: str, details: Mapping[str, Any] | None = None) -> 
 
 
 @contextmanager
-def _group(world: World, store: Store | None) -> Iterator[World]:
+def _group(world: World, meet: Callable[[], Store]) -> Iterator[World]:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // world.local))
     try:
-        if store is None:
-            dist.init_process_group(backend, timeout=PATIENCE)
-        else:
-            dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=PATIENCE)
+        store = meet()
+        store.set_timeout(PATIENCE)
+        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=PATIENCE)
         try:
             yield world
             if world.rank == 0:
