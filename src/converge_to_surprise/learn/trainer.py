@@ -64,6 +64,7 @@ class Trainer:
         self.seconds = 0.0
         self.optimizer: torch.optim.Optimizer | None = None
         self.neighbours: Tensor | None = None
+        self.pool = neighbours.Pool(images, config.seed)
         self.merged: merge.Choice | None = None
         self.searched: ClusterNetwork | None = None
         with _threads(self.threads):
@@ -114,10 +115,10 @@ class Trainer:
         assert self.neighbours is not None
         positions = schedule.batch_positions(step, len(self.images), self.config.seed)
         generator = randomness.torch_generator(self.config.seed, "partners", step.number)
-        share = self.config.relaxed.neighbour_share
-        partners = neighbours.partners(self.neighbours, positions, share, generator)
+        partners = neighbours.partners(self.neighbours, positions, self.config.relaxed.neighbour_share, generator)
+        pixels = self.images[positions]
         labels_i, labels_j = relaxed.relaxed_step(
-            self.network, self.optimizer, self.images[positions], self.images[partners], self.config,
+            self.network, self.optimizer, pixels, self.pool.partners(pixels, positions, partners), self.config,
             relaxed.Moment(step.number, step.in_stage, step.progress, refining),
         )  # fmt: skip
         self.views += 2 * len(positions)
@@ -143,8 +144,7 @@ class Trainer:
         self.network = condense.condense(
             self.network, self.images, self.neighbours, trees, self.merged, self.config, step.number
         )
-        labels_i, labels_j = label_views(self.network, self.images, self.config.views)
-        return self._measure(labels_i, labels_j)
+        return self._measure(*label_views(self.network, self.images, self.config.views))
 
     def _consolidate(self, step: schedule.Step) -> Measures:
         if step.first:
