@@ -110,9 +110,23 @@ def read(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: fl
         network.train(training)
 
 
-def read_whole(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: float) -> Reading:
-    """The same for all images at once; without features, which for a million images would not fit into memory."""
-    parts = [
-        reading._replace(features=reading.features[:, :0]) for reading in read(network, images, settings, sharpness)
-    ]
-    return Reading(*(torch.cat(column) for column in zip(*parts, strict=True)))
+def read_whole(
+    network: ClusterNetwork, images: Tensor, settings: Views, sharpness: float, probabilities: bool = True
+) -> Reading:
+    """The same for all images at once; without features, which for a million images would not fit into memory.
+
+    Without ``probabilities`` what is kept of an image does not grow with the number of clusters either.
+    """
+    whole: Reading | None = None
+    done = 0
+    for reading in read(network, images, settings, sharpness):
+        shares = reading.probabilities if probabilities else reading.probabilities[:, :0]
+        kept = reading._replace(probabilities=shares, features=reading.features[:, :0])
+        if whole is None:  # of its final size at once: collected parts would be held twice when they are joined
+            whole = Reading(*(value.new_empty(len(images), *value.shape[1:]) for value in kept))
+        for column, value in zip(whole, kept, strict=True):
+            column[done : done + len(value)] = value
+        done += len(reading.output)
+    if whole is None:
+        raise ValueError("there are no images to read")
+    return whole

@@ -33,10 +33,12 @@ class Labeller:
     sizes: tuple[int, ...]
 
     @classmethod
-    def fitted(cls, network: ClusterNetwork, images: Tensor, config: Config) -> tuple[Labeller, Reading]:
-        """Calibrate a network on its training images; also what it says of them."""
+    def fitted(
+        cls, network: ClusterNetwork, images: Tensor, config: Config, probabilities: bool = True
+    ) -> tuple[Labeller, Reading]:
+        """Calibrate a network on its training images; also what it says of them, if wanted without probabilities."""
         sharpness = fit_sharpness(network, images, config)
-        reading = read_whole(network, images, config.views, sharpness)
+        reading = read_whole(network, images, config.views, sharpness, probabilities)
         sizes = tuple(reading.output.bincount(minlength=network.clusters).tolist())
         return cls(network, sharpness, sizes), reading
 
