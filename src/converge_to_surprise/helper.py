@@ -48,7 +48,7 @@ def _train(world: World, description: dict[str, Any]) -> None:
     trainer.restore(checkpoint.unpack(world.tell()))
     for _ in trainer.run():
         pass
-    finish(trainer)
+    finish(trainer, probabilities=False)
 
 
 ORDERS: dict[str, Callable[..., None]] = {"train": _train, "predict": help_predict, "decode": help_decode}

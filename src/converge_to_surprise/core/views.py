@@ -29,7 +29,7 @@ class Share(NamedTuple):
 
 def to_float(images: Tensor) -> Tensor:
     """uint8 images as float32 in [0, 1]."""
-    return images.to(torch.float32).div_(255)
+    return images.contiguous().to(torch.float32).div_(255)
 
 
 def chessboard(height: int, width: int, device: torch.device | None = None) -> Tensor:

@@ -100,7 +100,7 @@ def condense(
     positions = pool_positions(len(images), config.seed)
     place = torch.full((len(images),), -1)
     place[positions] = torch.arange(len(positions))
-    pooled, parts = _votes(network, images[positions], trees, choice, config, world)
+    pooled, parts = _votes(network, images, positions, trees, choice, config, world)
     clusters = move_parts(vote(pooled, choice), parts, place[neighbours[positions]].numpy())
     generator = randomness.torch_generator(config.seed, "condense", step)
     sample = torch.randperm(len(positions), generator=generator)[:SAMPLE]
@@ -115,9 +115,17 @@ def condense(
 
 
 def _votes(
-    network: ClusterNetwork, images: Tensor, trees: list[Tree], choice: Choice, config: Config, world: World
+    network: ClusterNetwork,
+    images: Tensor,
+    positions: Tensor,
+    trees: list[Tree],
+    choice: Choice,
+    config: Config,
+    world: World,
 ) -> tuple[Floats, Numbers]:
-    """What every head says of every image: weights of its clusters (n, heads, clusters) and its output (n, heads)."""
+    """What every head says of the images at some positions (n,): weights of its clusters (n, heads, clusters) and its
+    output (n, heads).
+    """
     into = torch.full((network.heads, network.clusters, choice.clusters), torch.nan)
     for head, tree in enumerate(trees):
         if tree.clusters >= choice.clusters:
@@ -129,11 +137,12 @@ def _votes(
         return torch.softmax(outputs / config.relaxed.temperature, -1)
 
     pooled, parts = [], []
-    for soft_i, soft_j in over_views(network, world.own(images, CHUNK), config.views, soft):
+    for part in torch.split(world.own(positions, CHUNK), CHUNK):
+        ((soft_i, soft_j),) = over_views(network, images[part], config.views, soft)
         both = (soft_i + soft_j).cpu() / 2
         pooled.append(torch.einsum("nhk,hkc->nhc", both, into))
         parts.append(both.argmax(-1))
-    weights, outputs = (world.gather(torch.cat(column), len(images), CHUNK) for column in (pooled, parts))
+    weights, outputs = (world.gather(torch.cat(column), len(positions), CHUNK) for column in (pooled, parts))
     return weights.double().numpy(), outputs.numpy()
 
 

@@ -18,6 +18,7 @@ from ..core.views import make_views, to_float
 from . import randomness
 from .labelling import label_views
 from .network import ClusterNetwork, channels_last
+from .order import LIMIT, local_turns
 from .statistics import whole_batch_statistics
 from .world import ALONE, World
 
@@ -32,6 +33,9 @@ def median_balance(labels: Tensor, generator: torch.Generator) -> Tensor:
     shuffled = torch.randperm(len(labels), generator=generator)
     taken = [shuffled[labels[shuffled] == cluster][:limit] for cluster in torch.nonzero(sizes)[:, 0]]
     chosen = torch.cat(taken)
+    if len(chosen) > LIMIT:  # read as an epoch of the search would be, in stretches of the file
+        seed = int(torch.randint(2**62, (1,), generator=generator))
+        return chosen.sort().values[local_turns(len(chosen), 0, len(chosen), seed, 0, "balance")]
     return chosen[torch.randperm(len(chosen), generator=generator)]
 
 

@@ -98,9 +98,11 @@ def label_views(
     return labels_i, labels_j
 
 
-def view_features(network: ClusterNetwork, images: Tensor, settings: Views) -> Tensor:
+def view_features(network: ClusterNetwork, images: Tensor, settings: Views, world: World = ALONE) -> Tensor:
     """The trunk's features, mean of both views. (N, D)"""
-    return torch.cat([((i + j) / 2).cpu() for i, j in over_views(network, images, settings, network.features)])
+    mine = world.own(images, CHUNK)
+    features = [((i + j) / 2).cpu() for i, j in over_views(network, mine, settings, network.features)]
+    return world.gather(torch.cat(features), len(images), CHUNK)
 
 
 def reading_of(network: ClusterNetwork, features_i: Tensor, features_j: Tensor, sharpness: float) -> Reading:
@@ -147,10 +149,28 @@ def read(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: fl
 
 
 def read_whole(
-    network: ClusterNetwork, images: Tensor, settings: Views, sharpness: float, world: World = ALONE
+    network: ClusterNetwork,
+    images: Tensor,
+    settings: Views,
+    sharpness: float,
+    probabilities: bool = True,
+    world: World = ALONE,
 ) -> Reading:
-    """The same for all images at once; without features, which for a million images would not fit into memory."""
+    """The same for all images at once; without features, which for a million images would not fit into memory.
+
+    Without ``probabilities`` what is kept of an image does not grow with the number of clusters either.
+    """
     mine = world.own(images, CHUNK)
-    parts = [reading._replace(features=reading.features[:, :0]) for reading in read(network, mine, settings, sharpness)]
-    whole = (torch.cat(column) for column in zip(*parts, strict=True))
+    whole: Reading | None = None
+    done = 0
+    for reading in read(network, mine, settings, sharpness):
+        shares = reading.probabilities if probabilities else reading.probabilities[:, :0]
+        kept = reading._replace(probabilities=shares, features=reading.features[:, :0])
+        if whole is None:  # of its final size at once: collected parts would be held twice when they are joined
+            whole = Reading(*(value.new_empty(len(mine), *value.shape[1:]) for value in kept))
+        for column, value in zip(whole, kept, strict=True):
+            column[done : done + len(value)] = value
+        done += len(reading.output)
+    if whole is None:
+        raise ValueError("there are no images to read")
     return Reading(*(world.gather(column, len(images), CHUNK) for column in whole))

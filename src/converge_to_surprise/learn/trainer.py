@@ -66,6 +66,7 @@ class Trainer:
         self.seconds = 0.0
         self.optimizer: torch.optim.Optimizer | None = None
         self.neighbours: Tensor | None = None
+        self.pool = neighbours.Pool(images, config.seed)
         self.merged: merge.Choice | None = None
         self.searched: ClusterNetwork | None = None
         with _threads(self.threads):
@@ -123,21 +124,23 @@ class Trainer:
         assert self.neighbours is not None
         positions = schedule.batch_positions(step, len(self.images), self.config.seed)
         generator = randomness.torch_generator(self.config.seed, "partners", step.number)
-        neighbour_share = self.config.relaxed.neighbour_share
-        partners = neighbours.partners(self.neighbours, positions, neighbour_share, generator)
-        self.views += 2 * len(positions)
-        team, share = self.world.batch(len(positions))
-        first, second = (self.images[which if share is None else share.of(which)] for which in (positions, partners))
+        partners = neighbours.partners(self.neighbours, positions, self.config.relaxed.neighbour_share, generator)
+        whole = len(positions)
+        self.views += 2 * whole
+        team, share = self.world.batch(whole)
+        if share is not None:
+            positions, partners = share.of(positions), share.of(partners)
+        pixels = self.images[positions]
         labels = relaxed.relaxed_step(
-            self.network, self.optimizer, first, second, self.config,
+            self.network, self.optimizer, pixels, self.pool.partners(pixels, positions, partners), self.config,
             relaxed.Moment(step.number, step.in_stage, step.progress, refining), team, share,
         )  # fmt: skip
         # The head in the middle has the middle one of the floors.
         both = torch.stack(labels, 1)[..., self.network.heads // 2].cpu()
-        return self._measure(*team.gather(both, len(positions)).unbind(1))
+        return self._measure(*team.gather(both, whole).unbind(1))
 
     def _alike(self, network: ClusterNetwork | None) -> Tensor:
-        return neighbours.alike(network, self.images, self.config, self.threads)
+        return neighbours.alike(network, self.images, self.config, self.threads, self.world)
 
     def _merge(self, step: schedule.Step) -> Measures:
         if self.neighbours is None:
@@ -154,8 +157,7 @@ class Trainer:
         self.network = condense.condense(
             self.network, self.images, self.neighbours, trees, self.merged, self.config, step.number, self.world
         )
-        labels_i, labels_j = label_views(self.network, self.images, self.config.views, self.world)
-        return self._measure(labels_i, labels_j)
+        return self._measure(*label_views(self.network, self.images, self.config.views, self.world))
 
     def _consolidate(self, step: schedule.Step) -> Measures:
         if step.first:

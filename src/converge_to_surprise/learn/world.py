@@ -86,6 +86,8 @@ class World:
         """All ``count`` rows from the shares of all processes."""
         if self.alone or -(-count // unit) < self.size:
             return part
+        if 0 in part.shape[1:]:
+            return part.new_empty(count, *part.shape[1:])
         sizes = [len(self.share(count, unit, rank)) for rank in range(self.size)]
         padded = part.new_zeros(max(sizes), *part.shape[1:])
         padded[: len(part)] = part

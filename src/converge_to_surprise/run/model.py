@@ -35,11 +35,16 @@ class Labeller:
 
     @classmethod
     def fitted(
-        cls, network: ClusterNetwork, images: Tensor, config: Config, world: World = ALONE
+        cls,
+        network: ClusterNetwork,
+        images: Tensor,
+        config: Config,
+        probabilities: bool = True,
+        world: World = ALONE,
     ) -> tuple[Labeller, Reading]:
-        """Calibrate a network on its training images; also what it says of them."""
+        """Calibrate a network on its training images; also what it says of them, if wanted without probabilities."""
         sharpness = fit_sharpness(network, images, config, world)
-        reading = read_whole(network, images, config.views, sharpness, world)
+        reading = read_whole(network, images, config.views, sharpness, probabilities, world)
         sizes = tuple(reading.output.bincount(minlength=network.clusters).tolist())
         return cls(network, sharpness, sizes), reading
 

@@ -239,20 +239,21 @@ class Finished(NamedTuple):
     """The same of the network before merging, if there is a merge tree."""
 
 
-def finish(trainer: Trainer) -> Finished:
-    """Calibrate the networks that a trainer has made."""
+def finish(trainer: Trainer, probabilities: bool = True) -> Finished:
+    """Calibrate the networks that a trainer has made. Without ``probabilities`` those before merging are left out."""
     images, config, world = trainer.images, trainer.config, trainer.world
-    final, reading = Labeller.fitted(trainer.network.single(), images, config, world)
-    searched, finer = Labeller.fitted(trainer.searched, images, config, world) if trainer.searched else (None, None)
+    final, reading = Labeller.fitted(trainer.network.single(), images, config, world=world)
+    before = trainer.searched and Labeller.fitted(trainer.searched, images, config, probabilities, world)
+    searched, finer = before or (None, None)
     channels, height, width = images.shape[1:]
     return Finished(Model(config, (channels, height, width), final, searched, trainer.merged), reading, finer)
 
 
 def _finish(run: RunFolder, trainer: Trainer, dataset: Dataset) -> Assessment:
-    model, reading, finer = finish(trainer)
+    model, reading, finer = finish(trainer, probabilities=False)
     assessment = judge(model, reading, dataset.train.labels, both=True)
     modelfile.save(run.model, model)
-    write_labels(run.labels, model.name(reading), model, finer and finer.output, dataset.train.names)
+    write_labels(run.labels, reading, model, finer and finer.output, dataset.train.names)
     write_json(
         run.result,
         {
