@@ -20,6 +20,7 @@ from ..core.views import make_views, to_float
 from . import randomness
 from .labelling import CHUNK, over_views
 from .network import ClusterNetwork, channels_last
+from .precision import exact
 
 SAMPLE = 4_000
 """Images to which the sharpness is fitted."""
@@ -57,8 +58,10 @@ def _augmented_labels(network: ClusterNetwork, images: Tensor, config: Config, g
     network.eval()
     gathered: tuple[list[Tensor], list[Tensor]] = ([], [])
     for part in torch.split(images, CHUNK):
-        for labels, view in zip(gathered, make_views(to_float(part.to(device)), config.views, generator), strict=True):
-            outputs = network.logits(channels_last(augment(view, config.augmentation, generator)))
+        views = make_views(to_float(part.to(device)), config.views, generator)
+        for labels, view in zip(gathered, views, strict=True):
+            with exact(device):
+                outputs = network.logits(channels_last(augment(view, config.augmentation, generator)))
             labels.append(outputs.argmax(-1).cpu())
     network.train(training)
     return torch.cat([*gathered[0], *gathered[1]])

@@ -15,7 +15,7 @@ from ..config import Config
 from ..core import surprise
 from ..core.augment import augment
 from ..core.views import make_views, to_float
-from . import randomness
+from . import precision, randomness
 from .labelling import label_views
 from .network import ClusterNetwork, channels_last
 
@@ -72,9 +72,8 @@ def consolidation_pass(
         target = labels[part].to(device)
         loss = torch.zeros((), device=device)
         for view in make_views(pixels, config.views, generator):
-            outputs = network(channels_last(augment(view, config.augmentation, generator)))
+            with precision.lowered(config.precision, device):
+                outputs = network(channels_last(augment(view, config.augmentation, generator)))
             loss = loss + F.cross_entropy(outputs * config.consolidation.logit_scale, target)
-        descent.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        descent.step()
+        precision.descend(loss, descent, config.precision)
     return labels_i, labels_j, 2 * len(positions)

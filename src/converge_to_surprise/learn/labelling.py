@@ -15,6 +15,7 @@ from torch import Tensor
 from ..config import Views
 from ..core.views import make_views, to_float
 from .network import ClusterNetwork, channels_last
+from .precision import exact
 
 CHUNK = 250
 """Images labelled together: small enough to stay in a processor's cache."""
@@ -46,7 +47,7 @@ def over_views(
     network.eval()
     try:
         for start in range(0, len(images), CHUNK):
-            with torch.inference_mode():
+            with torch.inference_mode(), exact(device):
                 part = images[start : start + CHUNK].to(device)
                 count = len(part)
                 pixels = to_float(part.repeat(-(-FEWEST // count), 1, 1, 1) if count < FEWEST else part)
@@ -89,12 +90,12 @@ def read(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: fl
 
     def one(part: Tensor) -> Reading:
         ((features_i, features_j),) = over_views(network, part, settings, network.features)
-        with torch.inference_mode():
+        with torch.inference_mode(), exact(features_i.device):
             return Reading(*(value.cpu() for value in reading_of(network, features_i, features_j, sharpness)))
 
     training = network.training
     network.eval()
-    threads = torch.get_num_threads()
+    threads = torch.get_num_threads() if next(network.parameters()).is_cpu else 1  # one keeps a GPU busy
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     try:
         starts = iter(range(0, len(images), CHUNK))

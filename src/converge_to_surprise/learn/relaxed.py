@@ -22,7 +22,7 @@ from ..config import Config, Relaxed
 from ..core.augment import augment
 from ..core.surprise import divergence
 from ..core.views import make_views, to_float
-from . import randomness
+from . import precision, randomness
 from .network import ClusterNetwork, channels_last
 
 WARM_UP = 30
@@ -100,7 +100,8 @@ def relaxed_step(
     pixels = [to_float(part.to(device)) for part in (images, partners)]
     views = make_views(pixels[0], config.views, generator, pixels[1])
     augmented = augment(torch.cat(views), config.augmentation, generator)
-    outputs = network(channels_last(augmented)).reshape(len(augmented), network.heads, network.clusters)
+    with precision.lowered(config.precision, device):
+        outputs = network(channels_last(augmented)).reshape(len(augmented), network.heads, network.clusters)
     soft = torch.softmax(outputs / settings.temperature, -1)
     score, share = relaxed_surprise(*soft.tensor_split(2))
     if not moment.refining:
@@ -108,9 +109,7 @@ def relaxed_step(
     peak = settings.refine_learning_rate if moment.refining else settings.learning_rate
     for group in ascent.param_groups:
         group["lr"] = learning_rate(peak, moment.in_stage, moment.progress)
-    ascent.zero_grad(set_to_none=True)
-    (-score.sum()).backward()  # type: ignore[no-untyped-call]
-    ascent.step()
+    precision.descend(-score.sum(), ascent, config.precision)
     labels_i, labels_j = outputs.detach().argmax(-1).tensor_split(2)
     return labels_i, labels_j
 
@@ -139,5 +138,5 @@ def calibrate(network: ClusterNetwork, images: Tensor, config: Config, rounds: i
     rows = torch.nn.functional.normalize(rows, dim=1) @ whiten
     # Only the direction of the logits counts; this size keeps Adam's first steps proportionate.
     rows *= 0.3 / (math.sqrt(rows.shape[1]) * rows.std())
-    network.head.weight.copy_(rows)
-    network.head.bias.copy_(-(rows @ mean))
+    network.head.weight.copy_(rows.float())  # rounded here: not every device knows doubles
+    network.head.bias.copy_(-(rows @ mean).float())

@@ -12,9 +12,8 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Generator, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Generator
+from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 import torch
@@ -25,9 +24,12 @@ from ..core.augment import augment
 from ..core.views import make_views, to_float
 from . import condense, consolidate, evolution, merge, neighbours, population, randomness, relaxed, schedule
 from .backbone import Backbone, build_network, fresh_network
+from .devices import chosen, effective
 from .labelling import label_views
 from .network import ClusterNetwork, flatten, lively_network, load_flat
+from .precision import exact, multiplying
 from .record import Measures, Record, measure
+from .workers import pool, threads
 
 
 class Snapshot(NamedTuple):
@@ -53,7 +55,7 @@ class Trainer:
         """
         check_fit(images, config)
         self.images = images
-        self.config = config
+        self.config = config = effective(config, images)
         self.backbone = backbone
         self.score = score or evolution.named_score(config.evolution.score, config.network.clusters)
         self.device = torch.device(config.device)
@@ -66,13 +68,13 @@ class Trainer:
         self.neighbours: Tensor | None = None
         self.merged: merge.Choice | None = None
         self.searched: ClusterNetwork | None = None
-        with _threads(self.threads):
+        with threads(self.threads), exact(self.device):
             self.network = self._start()
 
     def run(self) -> Generator[Record]:
         """Work through the remaining steps of the schedule."""
         remaining = itertools.islice(schedule.steps(self.config, len(self.images)), self.step, None)
-        with _workers(self.threads) as workers:
+        with pool(self.threads, self.device) as workers, multiplying(self.config.precision, self.device):
             for step in remaining:
                 began = time.perf_counter()
                 measures = self._do(step, workers)
@@ -99,9 +101,10 @@ class Trainer:
         fraction = evolution.fraction_perturbed(step.epoch, settings)
         generation = evolution.Generation(self.config.seed, step.number, fraction, settings)
         theta = flatten(self.network)
-        scores = population.scores(self.network, theta, generation, views, self.score, workers)
+        precision = self.config.precision
+        scores = population.scores(self.network, theta, generation, views, self.score, workers, precision)
         load_flat(evolution.tell(theta, scores, generation), self.network)
-        labels_i, labels_j = population.refresh(self.network, views, settings.chunk, workers)
+        labels_i, labels_j = population.refresh(self.network, views, settings.chunk, workers, precision)
         self.views += 2 * len(positions) * (settings.population + 1)
         return self._measure(labels_i, labels_j)
 
@@ -257,29 +260,7 @@ def merged_of(snapshot: Snapshot) -> merge.Choice | None:
 def _load(network: ClusterNetwork, snapshot: Snapshot, prefix: str, config: Config) -> ClusterNetwork:
     state = {name.removeprefix(prefix): v for name, v in snapshot.tensors.items() if name.startswith(prefix)}
     network.load_state_dict(state)
-    return network.to(torch.device(config.device))
-
-
-@contextmanager
-def _workers(threads: int) -> Iterator[Executor]:
-    """A pool whose workers compute with one thread each, while this thread may use all of them."""
-    population.keep_small_blocks()
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool, _threads(threads):
-        try:
-            yield pool
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Compute with so many threads: sums are rounded differently with more or fewer."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return network.to(torch.device(chosen(config.device)))
 
 
 def check_fit(images: Tensor, config: Config) -> None:

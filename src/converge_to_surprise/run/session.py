@@ -21,10 +21,11 @@ from .. import __version__
 from ..config import Config
 from ..data.datasets import Dataset
 from ..data.reading import LabelSource
+from ..learn import devices
 from ..learn.labelling import Reading
 from ..learn.record import Record
 from ..learn.trainer import Trainer
-from . import checkpoint, devices, modelfile, vetting
+from . import checkpoint, modelfile, vetting
 from .files import write_json
 from .labels import write_labels, write_quarantine
 from .model import Labeller, Model
@@ -119,7 +120,7 @@ def begin(
                 images=len(images),
                 shape=(channels, height, width),
                 program=__version__,
-                config=config,
+                config=trainer.config,
                 labels=labels,
             )
         )
