@@ -130,7 +130,7 @@ def _outside_crop_to_nowhere(grid: Tensor, drawn: Draw, height: int, width: int)
     y = (grid[..., 1] + 1) * (height / 2) - drawn.top[:, None, None]
     inside = (x >= 0) & (x < (width - drawn.cut)[:, None, None])
     inside &= (y >= 0) & (y < (height - drawn.cut)[:, None, None])
-    return torch.where(inside[..., None], grid, grid.new_tensor(4.0))
+    return torch.where(inside[..., None], grid, 4.0)
 
 
 def jitter(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:

@@ -21,10 +21,11 @@ from ..config import Config, SearchName
 from ..core import surprise
 from ..data.reading import Colour
 from ..data.store import ImageStore, check_clusterable
+from ..learn import devices
 from ..learn.backbone import Backbone
 from ..learn.record import Record
 from ..learn.trainer import Trainer, available_threads
-from ..run import devices, onnxfile, session
+from ..run import onnxfile, session
 from ..run.files import write_atomically
 from ..run.model import Model, Prediction
 from ..run.result import judge
@@ -67,6 +68,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     min_confidence : float
         Images whose confidence is lower belong nowhere: their label is -1.
     device : str
+        "cuda", "mps" or "cpu"; "auto" takes the first of them that is there.
     n_threads : int or None
         Processor threads; None takes what the machine offers.
     random_state : int, RandomState or None
@@ -110,7 +112,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         backbone: nn.Module | None = None,
         freeze_backbone: bool = False,
         min_confidence: float = 0.0,
-        device: str = "cpu",
+        device: str = "auto",
         n_threads: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 
-from ..config import Network
+from ..config import Network, Precision
 from . import randomness
 from .network import ClusterNetwork, ResNet9
+from .precision import lowered
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,13 @@ def hold_still(network: ClusterNetwork) -> None:
             module.eval()
 
 
-def whole_logits(network: ClusterNetwork, parameters: Mapping[str, Tensor], views: Tensor) -> Tensor:
+def whole_logits(
+    network: ClusterNetwork, parameters: Mapping[str, Tensor], views: Tensor, precision: Precision = "float32"
+) -> Tensor:
     """Outputs (N, clusters) of a batch in training mode under other parameters; the network stays as it is."""
     buffers = {name: value.clone() for name, value in network.named_buffers()}
-    outputs: Tensor = functional_call(network, (dict(parameters), buffers), (views,))
+    with lowered(precision, views.device):
+        outputs: Tensor = functional_call(network, (dict(parameters), buffers), (views,))
     return outputs
 
 

@@ -109,7 +109,8 @@ def condense(
     weight, bias = fit_head(features, np.tile(clusters[sample.numpy()], 2), max(2, choice.clusters))
     # Only the direction of the logits counts; this size keeps Adam's first steps proportionate.
     size = 0.05 / max(float(weight.std()), 1e-9)
-    single = network.with_head(torch.from_numpy(weight * size), torch.from_numpy(bias * size))
+    # Rounded here: not every device knows doubles.
+    single = network.with_head(torch.from_numpy(weight * size).float(), torch.from_numpy(bias * size).float())
     world.broadcast(single.head.parameters())  # a fit need not end the same on machines of two kinds
     return single
 

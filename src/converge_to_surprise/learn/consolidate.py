@@ -6,6 +6,8 @@ cluster size, draw fresh views and augmentations, and minimise the cross-entropy
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -15,7 +17,7 @@ from ..config import Config
 from ..core import surprise
 from ..core.augment import augment
 from ..core.views import make_views, to_float
-from . import randomness
+from . import precision, randomness
 from .labelling import label_views
 from .network import ClusterNetwork, channels_last
 from .order import LIMIT, local_turns
@@ -86,11 +88,10 @@ def consolidation_pass(
         loss = torch.zeros((), device=device)
         with whole_batch_statistics(network, team):
             for view in make_views(pixels, config.views, generator, share=share):
-                outputs = network(channels_last(augment(view, config.augmentation, generator, share)))
+                with precision.lowered(config.precision, device):
+                    outputs = network(channels_last(augment(view, config.augmentation, generator, share)))
                 loss = loss + F.cross_entropy(outputs * config.consolidation.logit_scale, target)
-        descent.zero_grad(set_to_none=True)
         # Each process's share counts by its rows; the gradients are added up.
-        (loss if share is None else loss * (len(own) / share.whole)).backward()  # type: ignore[no-untyped-call]
-        team.sum_gradients(network)
-        descent.step()
+        weighted = loss if share is None else loss * (len(own) / share.whole)
+        precision.descend(weighted, descent, config.precision, partial(team.sum_gradients, network))
     return labels_i, labels_j, 2 * len(positions)

@@ -16,6 +16,7 @@ from ..config import Config, Views
 from ..core.augment import augment, pass_over
 from ..core.views import make_views, to_float
 from .network import ClusterNetwork, channels_last
+from .precision import exact
 from .world import ALONE, World
 
 CHUNK = 250
@@ -48,7 +49,7 @@ def over_views(
     network.eval()
     try:
         for start in range(0, len(images), CHUNK):
-            with torch.inference_mode():
+            with torch.inference_mode(), exact(device):
                 part = images[start : start + CHUNK].to(device)
                 count = len(part)
                 pixels = to_float(part.repeat(-(-FEWEST // count), 1, 1, 1) if count < FEWEST else part)
@@ -79,7 +80,7 @@ def over_augmented(
         if start not in own:
             pass_over(config.augmentation, len(part), generator)
             continue
-        with torch.inference_mode():
+        with torch.inference_mode(), exact(device):
             views = make_views(to_float(part.to(device)), config.views, generator)
             sides = [look(channels_last(augment(view, config.augmentation, generator))).cpu() for view in views]
         seen.append(torch.stack(sides, 1))
@@ -127,12 +128,12 @@ def read(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: fl
 
     def one(part: Tensor) -> Reading:
         ((features_i, features_j),) = over_views(network, part, settings, network.features)
-        with torch.inference_mode():
+        with torch.inference_mode(), exact(features_i.device):
             return Reading(*(value.cpu() for value in reading_of(network, features_i, features_j, sharpness)))
 
     training = network.training
     network.eval()
-    threads = torch.get_num_threads()
+    threads = torch.get_num_threads() if next(network.parameters()).is_cpu else 1  # one keeps a GPU busy
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     try:
         starts = iter(range(0, len(images), CHUNK))

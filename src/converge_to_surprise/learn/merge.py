@@ -146,10 +146,14 @@ def try_borders(
                 continue
             pixels = [to_float(images[which].to(device)) for which in (positions, others)]
             labels = [
-                network.logits(channels_last(augment(view, settings, generator))).argmax(-1).reshape(count, -1).t()
+                network.logits(channels_last(augment(view, settings, generator)))
+                .argmax(-1)
+                .reshape(count, -1)
+                .t()
+                .cpu()
                 for view in make_views(pixels[0], config.views, generator, pixels[1])
             ]
-            total += surprise.joint_counts(labels[0], labels[1], network.clusters).cpu()
+            total += surprise.joint_counts(labels[0], labels[1], network.clusters)
         return world.sum(total)
 
     most = PAIRS_PER_IMAGE * len(images)

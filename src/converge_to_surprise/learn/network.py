@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from . import precision
+
 Skip = Literal["", "open", "close"]
 
 
@@ -72,8 +74,13 @@ class ClusterNetwork(nn.Module):
         raise NotImplementedError
 
     def logits(self, x: Tensor) -> Tensor:
-        """Plain outputs, (B, clusters), or (B, heads, clusters) with several heads."""
-        return self.outputs(self.features(x))
+        """Plain outputs, (B, clusters), or (B, heads, clusters) with several heads.
+
+        The heads compute in float32, also where the trunk does not: a softmax will look at small differences.
+        """
+        features = self.features(x)
+        with precision.full(features.device):
+            return self.outputs(features.to(self.head.weight.dtype))
 
     def outputs(self, features: Tensor) -> Tensor:
         """The same from features (B, D)."""

@@ -23,9 +23,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..config import Precision
 from . import evolution
 from .backbone import hold_still, whole_logits
+from .chunking import IN_CACHE
 from .network import ClusterNetwork, ResNet9, Unit, channels_last, pooled_size, unflatten
+from .precision import lowered
 from .world import ALONE, World
 
 
@@ -49,12 +52,14 @@ class _Normalisation(NamedTuple):
 
 @torch.inference_mode()
 def batch_logits(
-    network: ResNet9, parameters: Mapping[str, Tensor], views: Tensor, chunk: int
+    network: ResNet9, parameters: Mapping[str, Tensor], views: Tensor, chunk: int, precision: Precision = "float32"
 ) -> tuple[Tensor, list[Statistics]]:
     """Logits (N, heads * clusters) of a batch (N, C, H, W) in training mode and the statistics of every layer.
 
-    Equal to the network's own forward pass over the whole batch at once, whatever the chunk.
+    Equal to the network's own forward pass over the whole batch at once, whatever the chunk (0: what stays in cache).
+    In 16 bits only the convolutions are computed; what they give is gathered and kept in float32.
     """
+    chunk = chunk or IN_CACHE
     views = network.enter(views)
     current, normalisation = channels_last(views), None
     kept: Tensor | None = None
@@ -75,7 +80,9 @@ def batch_logits(
             x = _activate(current[part], normalisation, None if add is None else add[part])
             if unit.skip == "open" and kept is not None:
                 kept[part] = x
-            x = F.conv2d(x, filters, padding=1)
+            with lowered(precision, x.device):
+                x = F.conv2d(x, filters, padding=1)
+            x = x.to(filters.dtype)
             gathered.add(x)
             if part.start == 0:
                 size = pooled_size(x.shape[2:]) if unit.pool else x.shape[2:]
@@ -153,7 +160,7 @@ def _activate(x: Tensor, normalisation: _Normalisation | None, add: Tensor | Non
 
 
 class _Gather:
-    """Collects the statistics of chunks and joins them (Chan et al. 1979) in double precision."""
+    """Collects the statistics of chunks and joins them (Chan et al. 1979) in double precision, where there is one."""
 
     def __init__(self) -> None:
         self.means: list[Tensor] = []
@@ -165,15 +172,20 @@ class _Gather:
         rows = x.permute(0, 2, 3, 1).reshape(-1, channels)
         # Neighbouring pixels side by side make rows as wide as the processor likes; each is a chunk of its own.
         fold = math.gcd(len(rows), max(1, 64 // channels))
-        mean, variance = torch.batch_norm_update_stats(rows.reshape(-1, fold * channels), None, None, 0.0)
+        wide = rows.reshape(-1, fold * channels)
+        if x.is_cpu:
+            mean, variance = torch.batch_norm_update_stats(wide, None, None, 0.0)
+        else:  # MPS does not have that one
+            variance, mean = torch.var_mean(wide, 0, correction=0)
         self.means.extend(mean.view(fold, channels))
         self.variances.extend(variance.view(fold, channels))
         self.values.extend([len(rows) // fold] * fold)
 
     def whole(self) -> Statistics:
-        means, variances = torch.stack(self.means).double(), torch.stack(self.variances).double()
+        wide = torch.float32 if self.means[0].device.type == "mps" else torch.float64
+        means, variances = torch.stack(self.means).to(wide), torch.stack(self.variances).to(wide)
         total = sum(self.values)
-        share = torch.tensor(self.values, dtype=torch.double, device=means.device)[:, None] / total
+        share = torch.tensor(self.values, dtype=wide, device=means.device)[:, None] / total
         mean = (share * means).sum(0)
         variance = (share * (variances + (means - mean) ** 2)).sum(0)
         dtype = self.means[0].dtype
@@ -188,16 +200,18 @@ class Views(NamedTuple):
 
 
 @torch.inference_mode()
-def member_labels(network: ClusterNetwork, theta: Tensor, views: Views, chunk: int) -> tuple[Tensor, Tensor] | None:
+def member_labels(
+    network: ClusterNetwork, theta: Tensor, views: Views, chunk: int, precision: Precision = "float32"
+) -> tuple[Tensor, Tensor] | None:
     """Labels (N,) of both views under θ, or None if the network's outputs are not finite."""
     parameters = unflatten(theta, network)
     labels = []
     for view in views:
         # Only of our own network is it known how to walk it layer by layer.
         if isinstance(network, ResNet9):
-            logits, _ = batch_logits(network, parameters, view, chunk)
+            logits, _ = batch_logits(network, parameters, view, chunk, precision)
         else:
-            logits = whole_logits(network, parameters, view)
+            logits = whole_logits(network, parameters, view, precision)
         if not bool(logits.isfinite().all()):
             return None
         labels.append(logits.argmax(-1))
@@ -211,6 +225,7 @@ def scores(
     views: Views,
     score: evolution.Score,
     workers: Executor,
+    precision: Precision = "float32",
     world: World = ALONE,
 ) -> Tensor:
     """The score of every member of a generation, (m,); NaN where the network's outputs are not finite.
@@ -220,7 +235,9 @@ def scores(
 
     def labels_of(member: int) -> tuple[Tensor, Tensor] | None:
         (parameters,) = evolution.ask(theta, generation, range(member, member + 1))
-        return member_labels(network, parameters, views, generation.settings.chunk)
+        labels = member_labels(network, parameters, views, generation.settings.chunk, precision)
+        # Scores count in double precision, which not every device has.
+        return labels and (labels[0].cpu(), labels[1].cpu())
 
     hold_still(network)
     # The score itself is called here, member by member in order: it may be the user's and need not be thread-safe.
@@ -230,15 +247,18 @@ def scores(
 
 
 @torch.no_grad()
-def refresh(network: ClusterNetwork, views: Views, chunk: int, workers: Executor) -> tuple[Tensor, Tensor]:
+def refresh(
+    network: ClusterNetwork, views: Views, chunk: int, workers: Executor, precision: Precision = "float32"
+) -> tuple[Tensor, Tensor]:
     """Label a batch with the network itself in training mode and move its running statistics once per view."""
     if not isinstance(network, ResNet9):
         hold_still(network)
-        return network(views.first).argmax(-1), network(views.second).argmax(-1)
+        with lowered(precision, views.first.device):
+            return network(views.first).argmax(-1), network(views.second).argmax(-1)
     parameters = {name: value.detach() for name, value in network.named_parameters()}
 
     def forward(view: Tensor) -> tuple[Tensor, list[Statistics]]:
-        return batch_logits(network, parameters, view, chunk)
+        return batch_logits(network, parameters, view, chunk, precision)
 
     (logits_i, statistics_i), (logits_j, statistics_j) = workers.map(forward, views)
     for statistics in (statistics_i, statistics_j):

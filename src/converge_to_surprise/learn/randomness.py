@@ -33,6 +33,14 @@ def numpy_generator(seed: int, purpose: str, *position: int) -> np.random.Genera
     return np.random.Generator(np.random.Philox(_sequence(seed, purpose, position)))
 
 
+def _cuda_in_use() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+
+
+def _hex(state: torch.Tensor) -> str:
+    return state.numpy().tobytes().hex()
+
+
 def global_state() -> dict[str, object]:
     """The state of the process-wide generators as plain data.
 
@@ -41,8 +49,10 @@ def global_state() -> dict[str, object]:
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)  # noqa: NPY002
     version, words, gauss = random.getstate()
     return {
-        "torch": torch.get_rng_state().numpy().tobytes().hex(),
-        "cuda": [state.numpy().tobytes().hex() for state in torch.cuda.get_rng_state_all()],
+        "torch": _hex(torch.get_rng_state()),
+        # Of a GPU that nobody has touched nothing is asked: that alone would take memory there.
+        "cuda": [_hex(state) for state in torch.cuda.get_rng_state_all()] if _cuda_in_use() else [],
+        "mps": [_hex(torch.mps.get_rng_state())] if torch.backends.mps.is_available() else [],
         "numpy": [kind, np.asarray(keys).tolist(), position, has_gauss, cached],
         "python": [version, list(words), gauss],
     }
@@ -57,6 +67,9 @@ def restore_global_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(unhex(state["torch"]))
     if len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all([unhex(text) for text in state["cuda"]])
+    if torch.backends.mps.is_available():
+        for text in state.get("mps", []):  # earlier versions did not save it
+            torch.mps.set_rng_state(unhex(text))
     kind, keys, position, has_gauss, cached = state["numpy"]
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), position, has_gauss, cached))  # noqa: NPY002
     version, words, gauss = state["python"]

@@ -13,6 +13,7 @@ floors differ from head to head, so no single number of clusters is favoured.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -22,7 +23,7 @@ from ..config import Config, Relaxed
 from ..core.augment import augment
 from ..core.surprise import divergence
 from ..core.views import Share, make_views, to_float
-from . import randomness
+from . import precision, randomness
 from .network import ClusterNetwork, channels_last
 from .statistics import whole_batch_statistics
 from .world import ALONE, World
@@ -113,7 +114,7 @@ def relaxed_step(
     pixels = [to_float(part.to(device)) for part in (images, partners)]
     views = make_views(pixels[0], config.views, generator, pixels[1], share)
     augmented = augment(torch.cat(views), config.augmentation, generator, share, batches=2)
-    with whole_batch_statistics(network, world):
+    with precision.lowered(config.precision, device), whole_batch_statistics(network, world):
         outputs = network(channels_last(augmented)).reshape(len(augmented), network.heads, network.clusters)
     soft = torch.softmax(outputs / settings.temperature, -1)
     soft_i, soft_j = soft.tensor_split(2)
@@ -123,10 +124,7 @@ def relaxed_step(
     peak = settings.refine_learning_rate if moment.refining else settings.learning_rate
     for group in ascent.param_groups:
         group["lr"] = learning_rate(peak, moment.in_stage, moment.progress)
-    ascent.zero_grad(set_to_none=True)
-    (-score.sum()).backward()  # type: ignore[no-untyped-call]
-    world.sum_gradients(network)
-    ascent.step()
+    precision.descend(-score.sum(), ascent, config.precision, partial(world.sum_gradients, network))
     labels_i, labels_j = outputs.detach().argmax(-1).tensor_split(2)
     return labels_i, labels_j
 
@@ -155,5 +153,5 @@ def calibrate(network: ClusterNetwork, images: Tensor, config: Config, rounds: i
     rows = torch.nn.functional.normalize(rows, dim=1) @ whiten
     # Only the direction of the logits counts; this size keeps Adam's first steps proportionate.
     rows *= 0.3 / (math.sqrt(rows.shape[1]) * rows.std())
-    network.head.weight.copy_(rows)
-    network.head.bias.copy_(-(rows @ mean))
+    network.head.weight.copy_(rows.float())  # rounded here: not every device knows doubles
+    network.head.bias.copy_(-(rows @ mean).float())

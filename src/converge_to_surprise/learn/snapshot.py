@@ -10,6 +10,7 @@ from torch import Tensor
 from ..config import Config
 from . import merge
 from .backbone import Backbone, build_network
+from .devices import chosen
 from .network import ClusterNetwork
 
 
@@ -46,4 +47,4 @@ def merged_of(snapshot: Snapshot) -> merge.Choice | None:
 def _load(network: ClusterNetwork, snapshot: Snapshot, prefix: str, config: Config) -> ClusterNetwork:
     state = {name.removeprefix(prefix): v for name, v in snapshot.tensors.items() if name.startswith(prefix)}
     network.load_state_dict(state)
-    return network.to(torch.device(config.device))
+    return network.to(torch.device(chosen(config.device)))

@@ -47,7 +47,8 @@ class _Normalise(torch.autograd.Function):
         total = sums[-1]
         mean, square = (sums[:-1] / total).tensor_split(2)
         variance = (square - mean**2).clamp(min=0)
-        mean, variance = mean.to(x.dtype), variance.to(x.dtype)
+        # In the precision of the weights, also where the activations have fewer bits.
+        mean, variance = mean.to(weight.dtype), variance.to(weight.dtype)
         ctx.save_for_backward(x, weight, mean, variance)
         ctx.epsilon, ctx.total = epsilon, float(total)
         ctx.mark_non_differentiable(mean, variance, total)
@@ -64,7 +65,7 @@ class _Normalise(torch.autograd.Function):
         )
         sums = torch.cat([for_weight, for_bias]).double()
         dist.all_reduce(sums)
-        along, level = (sums / ctx.total).to(x.dtype).tensor_split(2)
+        along, level = (sums / ctx.total).to(weight.dtype).tensor_split(2)
         # dx = weight * spread * (dy - level - (x - mean) * spread * along): one affine map of x and dy per channel.
         scale = weight * spread
         slope = -scale * spread * along
@@ -73,14 +74,15 @@ class _Normalise(torch.autograd.Function):
         def wide(values: Tensor) -> Tensor:
             return values.view(1, -1, *(1,) * (x.ndim - 2))
 
-        return (x * wide(slope)).add_(wide(shift)).addcmul_(gradient, wide(scale)), for_weight, for_bias, None
+        back = (x * wide(slope)).add_(wide(shift)).addcmul_(gradient, wide(scale))
+        return back.to(x.dtype), for_weight, for_bias, None
 
 
 def _forward(norm: _BatchNorm, x: Tensor) -> Tensor:
     if not norm.training:
         return type(norm).forward(norm, x)
-    weight = x.new_ones(x.shape[1]) if norm.weight is None else norm.weight
-    bias = x.new_zeros(x.shape[1]) if norm.bias is None else norm.bias
+    ones, zeros = (torch.full(x.shape[1:2], value, device=x.device) for value in (1.0, 0.0))
+    weight, bias = ones if norm.weight is None else norm.weight, zeros if norm.bias is None else norm.bias
     normalised, mean, variance, total = _Normalise.apply(x, weight, bias, norm.eps)  # type: ignore[no-untyped-call]
     if norm.running_mean is not None and norm.running_var is not None:
         assert norm.num_batches_tracked is not None

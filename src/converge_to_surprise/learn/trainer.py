@@ -12,9 +12,8 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Generator, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Generator
+from concurrent.futures import Executor
 
 import torch
 from torch import Tensor
@@ -24,10 +23,13 @@ from ..core.augment import augment
 from ..core.views import make_views, to_float
 from . import condense, consolidate, evolution, merge, neighbours, population, randomness, relaxed, schedule
 from .backbone import Backbone, fresh_network
+from .devices import effective
 from .labelling import label_views
 from .network import ClusterNetwork, flatten, lively_network, load_flat
+from .precision import exact, multiplying
 from .record import Measures, Record, measure
 from .snapshot import Snapshot, merged_of, network_of, searched_network_of
+from .workers import pool, threads
 from .world import ALONE, World
 
 AGREE_EVERY = 100
@@ -54,7 +56,7 @@ class Trainer:
         """
         check_fit(images, config)
         self.images = images
-        self.config = config
+        self.config = config = effective(config, images)
         self.backbone = backbone
         self.world = ALONE
         self.score = score or evolution.named_score(config.evolution.score, config.network.clusters)
@@ -69,7 +71,7 @@ class Trainer:
         self.pool = neighbours.Pool(images, config.seed)
         self.merged: merge.Choice | None = None
         self.searched: ClusterNetwork | None = None
-        with _threads(self.threads):
+        with threads(self.threads), exact(self.device):
             self.network = self._start()
 
     def join(self, world: World) -> None:
@@ -80,7 +82,7 @@ class Trainer:
     def run(self) -> Generator[Record]:
         """Work through the remaining steps of the schedule."""
         remaining = itertools.islice(schedule.steps(self.config, len(self.images)), self.step, None)
-        with _workers(self.threads) as workers:
+        with pool(self.threads, self.device) as workers, multiplying(self.config.precision, self.device):
             for step in remaining:
                 began = time.perf_counter()
                 measures = self._do(step, workers)
@@ -109,9 +111,10 @@ class Trainer:
         fraction = evolution.fraction_perturbed(step.epoch, settings)
         generation = evolution.Generation(self.config.seed, step.number, fraction, settings)
         theta = flatten(self.network)
-        scores = population.scores(self.network, theta, generation, views, self.score, workers, self.world)
+        precision = self.config.precision
+        scores = population.scores(self.network, theta, generation, views, self.score, workers, precision, self.world)
         load_flat(evolution.tell(theta, scores, generation), self.network)
-        labels_i, labels_j = population.refresh(self.network, views, settings.chunk, workers)
+        labels_i, labels_j = population.refresh(self.network, views, settings.chunk, workers, precision)
         self.views += 2 * len(positions) * (settings.population + 1)
         return self._measure(labels_i, labels_j)
 
@@ -247,28 +250,6 @@ class Trainer:
                     state.setdefault(int(index), {})[slot] = value
             self.optimizer.load_state_dict({"state": state, "param_groups": data["optimizer"]})
         randomness.restore_global_state(data["random"])
-
-
-@contextmanager
-def _workers(threads: int) -> Iterator[Executor]:
-    """A pool whose workers compute with one thread each, while this thread may use all of them."""
-    population.keep_small_blocks()
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool, _threads(threads):
-        try:
-            yield pool
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Compute with so many threads: sums are rounded differently with more or fewer."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def check_fit(images: Tensor, config: Config) -> None:

@@ -47,7 +47,7 @@ class Reproduce:
     config: Path | None = None
     """TOML or JSON file of settings, laid over the preset in every run."""
     device: str | None = None
-    """Where the runs compute: cpu, cuda, ... if it is not the processor."""
+    """Where the runs compute: cuda, mps, cpu; by default the first of them that is there."""
     panel_seed: int | None = None
     """Seed whose run the panels and the purity list show; the first that is finished if not given."""
     run: bool = True

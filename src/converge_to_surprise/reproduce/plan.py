@@ -25,7 +25,7 @@ SETS: dict[Target, tuple[str, ...]] = {
     "curves": ALL_SETS,
 }
 State = Literal["missing", "broken off", "finished"]
-INDIFFERENT = ("threads", "device", "checkpoint_seconds")
+INDIFFERENT = ("threads", "device", "checkpoint_seconds", "evolution.chunk")
 """Settings that change how fast a run is, not what it is."""
 
 

@@ -18,9 +18,10 @@ from ..config import Config
 from ..configfile import overlay, to_dict, typed
 from ..core.plain import parse_json
 from ..data.room import check_room
+from ..learn import devices
 from ..learn.backbone import Backbone, build_network
 from ..learn.merge import Choice
-from . import devices, vetting
+from . import vetting
 from .files import write_atomically
 from .model import Labeller, Model
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ..learn import devices
 from ..learn.network import ClusterNetwork
 from ..learn.snapshot import merged_of, network_of, searched_network_of
-from . import checkpoint, devices, modelfile, vetting
+from . import checkpoint, modelfile, vetting
 from .model import UNCALIBRATED, Labeller, Model
 from .names import read_names
 from .rundir import RunFolder

@@ -59,7 +59,10 @@ class Description:
     @property
     def identity(self) -> str:
         """Tells this run from others: images and configuration, hashed."""
-        settings = json.dumps(to_dict(self.config), sort_keys=True)
+        plain = to_dict(self.config)
+        if plain["precision"] == "float32":
+            del plain["precision"]  # runs of earlier versions had no other and did not say so
+        settings = json.dumps(plain, sort_keys=True)
         return hashlib.sha256(f"{self.fingerprint} {settings}".encode()).hexdigest()
 
     def plain(self) -> dict[str, Any]:

@@ -23,11 +23,12 @@ from .. import __version__
 from ..config import Config
 from ..data.datasets import Dataset
 from ..data.reading import LabelSource
+from ..learn import devices
 from ..learn.labelling import Reading
 from ..learn.record import Record
 from ..learn.trainer import Trainer
 from ..learn.world import World
-from . import checkpoint, devices, distributed, modelfile, vetting
+from . import checkpoint, distributed, modelfile, vetting
 from .files import write_json
 from .labels import write_labels, write_quarantine
 from .model import Labeller, Model
@@ -124,7 +125,7 @@ def begin(
                 images=len(images),
                 shape=(channels, height, width),
                 program=__version__,
-                config=config,
+                config=trainer.config,
                 labels=labels,
             )
         )
@@ -155,9 +156,11 @@ def reopen(run: RunFolder, dataset: Dataset) -> tuple[Trainer, list[str]]:
 def take_up(run: RunFolder, dataset: Dataset, config: Config) -> tuple[Trainer, list[str]]:
     """The trainer of a run that the same command began, with the same images and settings; else the run is refused."""
     description = run.description()
-    # How many threads and processes there are can change when machines are lost or join.
-    same = replace(config, threads=description.config.threads, processes=description.config.processes)
-    if same != description.config or fingerprint(dataset.train.images) != description.fingerprint:
+    wanted, begun = devices.effective(config, dataset.train.images), description.config
+    # How many threads and processes there are, and how much memory, can change when machines are lost or join.
+    chunk = replace(wanted.evolution, chunk=begun.evolution.chunk)
+    same = replace(wanted, threads=begun.threads, processes=begun.processes, evolution=chunk)
+    if same != begun or fingerprint(dataset.train.images) != description.fingerprint:
         run.check_free()
         raise ValueError(
             f"{run.path} holds a run with other images or settings; several processes do not replace it: "

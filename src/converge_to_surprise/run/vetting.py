@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..config import Config
 from ..data.room import check_room
-from ..learn import schedule
+from ..learn import precision, schedule
 from ..learn.backbone import build_network
 from ..learn.network import ClusterNetwork
 from ..learn.snapshot import Snapshot
@@ -125,6 +125,8 @@ def _check_optimizer(groups: list[dict[str, Any]], tensors: dict[str, Tensor], n
     for name, value in json.loads(json.dumps(fresh[0])).items():
         if name != "lr":
             _demand(name not in groups[0] or groups[0][name] == value, f"optimizer's {name}")
+    scale, steady = groups[0].get(precision.SCALE, 1.0), groups[0].get(precision.STEADY, 0)
+    _demand(_is_number(scale) and scale > 0 and _is_count(steady) and steady >= 0, "optimizer's scale")
     _demand(_is_number(groups[0]["lr"]) and groups[0]["lr"] >= 0, "optimizer's lr")
     for name, tensor in tensors.items():
         if name.startswith("optimizer."):

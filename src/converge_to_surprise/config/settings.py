@@ -7,24 +7,14 @@ trainer reads. A wrong value is a ``ValueError`` that names the field and the va
 from __future__ import annotations
 
 import math
-import typing
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
+
+from .checking import MOST, check
+from .stage import Stage
 
 SearchName = Literal["evolution", "relaxed"]
-StageKind = Literal["evolution", "relaxed", "merge", "refine", "consolidate"]
-MOST = 10**9  # no whole number but the seed has a reason to be larger
-
-
-class SettingError(ValueError):
-    """A setting has a wrong value; the message names both."""
-
-
-def check(condition: bool, name: str, value: object, expected: str, most: int = MOST) -> None:
-    if not condition:
-        raise SettingError(f"{name} is {value!r}; it must be {expected}")
-    if isinstance(value, int) and value > most:
-        raise SettingError(f"{name} is {value!r}; it must be at most {most:,}")
+Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True)
@@ -112,8 +102,9 @@ class Evolution:
     """Epochs over which that fraction grows linearly to 1."""
     score: str = "surprise"
     """What is maximised: surprise or orderliness (from Python: any function of two label sequences)."""
-    chunk: int = 50
-    """Views that pass through the first layer together, more in later ones: a matter of speed only."""
+    chunk: int = 0
+    """Views that pass through the first layer together, more in later ones: a matter of speed and memory only; 0 takes
+    what a processor's cache or a GPU's free memory holds."""
 
     def __post_init__(self) -> None:
         check(
@@ -129,7 +120,7 @@ class Evolution:
         check(0 < self.ramp_start <= 1, "evolution.ramp_start", self.ramp_start, "above 0 and at most 1")
         check(self.ramp_epochs >= 1, "evolution.ramp_epochs", self.ramp_epochs, "at least 1")
         check(bool(self.score), "evolution.score", self.score, "the name of a score")
-        check(self.chunk >= 1, "evolution.chunk", self.chunk, "at least 1 view")
+        check(self.chunk >= 0, "evolution.chunk", self.chunk, "at least 1 view, or 0 for what suits the device")
 
 
 @dataclass(frozen=True)
@@ -222,58 +213,6 @@ class Consolidation:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A stretch of the schedule: which search, for how long, and how often to consolidate.
-
-    Written ``name=kind:epochs`` or ``name=kind:epochs:passes@every``.
-
-    >>> Stage.parse("strong=evolution:1000:4@25")
-    Stage(name='strong', kind='evolution', epochs=1000, passes=4, every=25)
-    >>> str(Stage.parse("explore=evolution:2000"))
-    'explore=evolution:2000'
-    """
-
-    name: str
-    kind: StageKind
-    epochs: int
-    passes: int = 0
-    every: int = 0
-
-    def __post_init__(self) -> None:
-        kinds = typing.get_args(StageKind)
-        check(self.kind in kinds, f"kind of stage {self.name}", self.kind, "one of " + ", ".join(kinds))
-        check(self.epochs >= 1, f"epochs of stage {self.name}", self.epochs, "at least 1")
-        paired = (1 <= self.passes <= MOST and 1 <= self.every <= MOST) or self.passes == self.every == 0
-        check(paired, f"passes@every of stage {self.name}", f"{self.passes}@{self.every}", "two numbers of at least 1")
-        check(
-            self.passes == 0 or self.kind == "evolution",
-            f"passes@every of stage {self.name}",
-            f"{self.passes}@{self.every}",
-            "absent: only an evolution stage is interleaved with consolidation",
-        )
-
-    @classmethod
-    def parse(cls, text: str) -> Stage:
-        try:
-            name, _, rest = text.rpartition("=")
-            kind, epochs, *periodic = rest.split(":")
-            passes, every = periodic[0].split("@") if periodic else ("0", "0")
-            if len(periodic) > 1:
-                raise ValueError
-            numbers = [int(part) for part in (epochs, passes, every)]
-        except (ValueError, IndexError):
-            raise SettingError(
-                f"schedule stage {text!r} is not of the form name=kind:epochs or name=kind:epochs:passes@every, "
-                "for example strong=evolution:1000:4@25"
-            ) from None
-        return cls(name or kind, typing.cast(StageKind, kind), *numbers)
-
-    def __str__(self) -> str:
-        periodic = f":{self.passes}@{self.every}" if self.passes else ""
-        return f"{self.name}={self.kind}:{self.epochs}{periodic}"
-
-
-@dataclass(frozen=True)
 class Config:
     """Everything that determines a run, given the images."""
 
@@ -282,7 +221,11 @@ class Config:
     """Processor threads; 0 takes what the machine offers."""
     processes: int = 1
     """Processes on this machine that share the work and the threads."""
-    device: str = "cpu"
+    device: str = "auto"
+    """Where to compute: cuda, cuda:1, mps, cpu; auto takes the first of cuda, mps and cpu that is there."""
+    precision: Precision = "float32"
+    """Numbers in training: float32; tf32 or float16 (on CUDA) and bfloat16 (on CUDA or the processor) are faster where
+    the hardware has them. Images are always labelled in float32."""
     checkpoint_seconds: float = 60.0
     """Longest time between two checkpoints; 0 writes one after every step."""
     schedule: tuple[Stage, ...] = (Stage("explore", "evolution", 1),)
@@ -299,5 +242,7 @@ class Config:
         check(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1", most=2**63)
         check(0 <= self.threads <= 1024, "threads", self.threads, "from 0 to 1024")
         check(1 <= self.processes <= 1024, "processes", self.processes, "from 1 to 1024")
+        known = get_args(Precision)
+        check(self.precision in known, "precision", self.precision, "one of " + ", ".join(known))
         check(0 <= self.checkpoint_seconds < math.inf, "checkpoint_seconds", self.checkpoint_seconds, "at least 0")
         check(len(self.schedule) >= 1, "schedule", self.schedule, "at least one stage")

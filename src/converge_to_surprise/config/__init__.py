@@ -1,0 +1,33 @@
+"""Settings, checked when they are built."""
+
+from .checking import SettingError, check
+from .settings import (
+    Augmentation,
+    Config,
+    Consolidation,
+    Evolution,
+    Merge,
+    Network,
+    Precision,
+    Relaxed,
+    SearchName,
+    Views,
+)
+from .stage import Stage, StageKind
+
+__all__ = [
+    "Augmentation",
+    "Config",
+    "Consolidation",
+    "Evolution",
+    "Merge",
+    "Network",
+    "Precision",
+    "Relaxed",
+    "SearchName",
+    "SettingError",
+    "Stage",
+    "StageKind",
+    "Views",
+    "check",
+]

@@ -1,0 +1,63 @@
+"""One stage of the schedule, as data and as a word."""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass
+from typing import Literal
+
+from .checking import MOST, SettingError, check
+
+StageKind = Literal["evolution", "relaxed", "merge", "refine", "consolidate"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stretch of the schedule: which search, for how long, and how often to consolidate.
+
+    Written ``name=kind:epochs`` or ``name=kind:epochs:passes@every``.
+
+    >>> Stage.parse("strong=evolution:1000:4@25")
+    Stage(name='strong', kind='evolution', epochs=1000, passes=4, every=25)
+    >>> str(Stage.parse("explore=evolution:2000"))
+    'explore=evolution:2000'
+    """
+
+    name: str
+    kind: StageKind
+    epochs: int
+    passes: int = 0
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        kinds = typing.get_args(StageKind)
+        check(self.kind in kinds, f"kind of stage {self.name}", self.kind, "one of " + ", ".join(kinds))
+        check(self.epochs >= 1, f"epochs of stage {self.name}", self.epochs, "at least 1")
+        paired = (1 <= self.passes <= MOST and 1 <= self.every <= MOST) or self.passes == self.every == 0
+        check(paired, f"passes@every of stage {self.name}", f"{self.passes}@{self.every}", "two numbers of at least 1")
+        check(
+            self.passes == 0 or self.kind == "evolution",
+            f"passes@every of stage {self.name}",
+            f"{self.passes}@{self.every}",
+            "absent: only an evolution stage is interleaved with consolidation",
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Stage:
+        try:
+            name, _, rest = text.rpartition("=")
+            kind, epochs, *periodic = rest.split(":")
+            passes, every = periodic[0].split("@") if periodic else ("0", "0")
+            if len(periodic) > 1:
+                raise ValueError
+            numbers = [int(part) for part in (epochs, passes, every)]
+        except (ValueError, IndexError):
+            raise SettingError(
+                f"schedule stage {text!r} is not of the form name=kind:epochs or name=kind:epochs:passes@every, "
+                "for example strong=evolution:1000:4@25"
+            ) from None
+        return cls(name or kind, typing.cast(StageKind, kind), *numbers)
+
+    def __str__(self) -> str:
+        periodic = f":{self.passes}@{self.every}" if self.passes else ""
+        return f"{self.name}={self.kind}:{self.epochs}{periodic}"
