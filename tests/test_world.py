@@ -103,6 +103,14 @@ def test_the_relaxed_search_is_that_of_the_whole_batch(size: int) -> None:
             np.testing.assert_array_equal(ours, first)  # processes never drift apart
 
 
+def test_fewer_bits_are_shared_out_too() -> None:
+    """Rounding to 16 bits makes the parts of a batch differ from the whole, but not by much in a few steps."""
+    config = replace(RELAXED, precision="bfloat16", schedule=(Stage("search", "relaxed", 1),))
+    _, _, alone = trained(World(), config)
+    for _, _, surprise in together(2, trained, config):
+        np.testing.assert_allclose(surprise, alone, rtol=0.05)
+
+
 def test_consolidation_is_that_of_the_whole_batch() -> None:
     before, _, _ = trained(World(), EVOLUTION)
     alone, history, _ = trained(World(), CONSOLIDATED)

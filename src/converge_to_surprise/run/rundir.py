@@ -36,6 +36,8 @@ from .files import read_json, write_atomically, write_json
 FORMAT = "converge-to-surprise run"
 VERSION = 1
 LOCK = ".lock"
+LATER = (("precision", "float32"), ("processes", 1))
+"""Settings that earlier versions did not have: a run with these values is what a run was that did not name them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,9 +61,7 @@ class Description:
     @property
     def identity(self) -> str:
         """Tells this run from others: images and configuration, hashed."""
-        plain = to_dict(self.config)
-        if plain["precision"] == "float32":
-            del plain["precision"]  # runs of earlier versions had no other and did not say so
+        plain = {name: value for name, value in to_dict(self.config).items() if (name, value) not in LATER}
         settings = json.dumps(plain, sort_keys=True)
         return hashlib.sha256(f"{self.fingerprint} {settings}".encode()).hexdigest()
 
