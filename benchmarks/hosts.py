@@ -1,6 +1,6 @@
 """How well would several hosts work together over a slow network? Measured with real TCP between namespaces.
 
-    python benchmarks/hosts.py [--hosts 2 4 8] [--delays 1 10 50] [--losses 0 0.001 0.01] [--save FILE]
+    python benchmarks/hosts.py [--hosts 2 4 8] [--delays 0 1 10 50] [--losses 0 0.001 0.01] [--save FILE]
     python benchmarks/hosts.py --fit "fit digits --out /tmp/run --force" --hosts 2 --delays 10 --losses 0
     python benchmarks/hosts.py --table
 
@@ -118,7 +118,7 @@ def measured(group: Group, load: tuple[str, str, str, int], link: Link) -> dict[
 def try_relay(group: Group, link: Link, delays: list[float]) -> list[dict[str, float]]:
     """The network itself: round trips and a stream through one connection, without loss."""
     found = []
-    for delay in (0.0, *delays):
+    for delay in delays:
         link.delay = delay / 1000
         trips = [trip for times in group.run(Case("round-trip", steps=40)) for trip in times]
         megabytes = 100 if delay <= 1 else 30
@@ -144,7 +144,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             group = Group(between)
             relay = relay or try_relay(group, link, options.delays)
             for delay in options.delays:
-                for loss in options.losses:
+                # Without delay only the simulation's own cost is of interest.
+                for loss in options.losses if delay else [0.0]:
                     link.delay, link.loss = delay / 1000, loss
                     for load in LOADS:
                         rows.append(measured(group, load, link))
@@ -161,9 +162,10 @@ def fit(options: argparse.Namespace) -> dict[str, Any]:
             for loss in options.losses:
                 link = Link(delay / 1000, loss, options.rate * 1e6)
                 with network(hosts, link, options.mtu, options.congestion) as between:
-                    rows.append({"hosts": hosts, "delay_ms": delay, "loss": loss, **timed(between, options)})
+                    where = {"hosts": hosts, "delay_ms": delay, "loss": loss}
+                    rows.append({"words": options.fit, "threads": options.threads, **where, **timed(between, options)})
                     print(rows[-1], flush=True)
-    return {"fit": options.fit, "threads": options.threads, "rows": rows}
+    return {"fits": rows}
 
 
 def timed(between: Network, options: argparse.Namespace) -> dict[str, Any]:
@@ -190,10 +192,23 @@ def timed(between: Network, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def added(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Results with others added: a case that was measured again replaces the old one."""
+
+    def case(row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(row.get(key) for key in (*tables.LOAD, "words", "threads", "hosts", "delay_ms", "loss"))
+
+    found = {**old, **new, "command": f"{old['command']}; {new['command']}"}
+    for name in ("relay", "rows", "fits"):
+        found[name] = list({case(row): row for row in [*old.get(name, []), *new.get(name, [])]}.values())
+    found["relay"].sort(key=lambda row: float(row["delay_ms"]))
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument("--delays", type=float, nargs="+", default=[1.0, 10.0, 50.0], help="milliseconds one way")
+    parser.add_argument("--delays", type=float, nargs="+", default=[0.0, 1.0, 10.0, 50.0], help="milliseconds one way")
     parser.add_argument("--losses", type=float, nargs="+", default=[0.0, 0.001, 0.01], help="probability per packet")
     parser.add_argument("--rate", type=float, default=1000.0, help="Mbit/s that a host can send")
     parser.add_argument("--mtu", type=int, default=9000, help="bytes of the largest packet")
@@ -206,6 +221,7 @@ def main() -> int:
     parser.add_argument(
         "--save", type=Path, help=f"where results go: {SAVED.name} in benchmarks/results for the tables"
     )
+    parser.add_argument("--add", action="store_true", help="keep what is saved there and was not measured anew")
     parser.add_argument("--table", action="store_true", help="print the saved results as Markdown and end")
     options = parser.parse_args()
     if options.table:
@@ -229,6 +245,8 @@ def main() -> int:
         print(f"a host could not be started: {error}", file=sys.stderr)
         return 2
     if options.save:
+        if options.add and options.save.is_file():
+            found = added(json.loads(options.save.read_text(encoding="utf-8")), found)
         options.save.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(found))
     return 0
