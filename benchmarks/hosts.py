@@ -27,6 +27,7 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -176,12 +177,12 @@ def timed(between: Network, options: argparse.Namespace) -> dict[str, Any]:
         environment = {"OMP_NUM_THREADS": str(options.threads)}
         command = [sys.executable, "-m", "converge_to_surprise", *words]
         processes.append(between.start(host, command, options.longest, environment))
-    codes = []
-    for process in processes:
-        said, _ = process.communicate()
-        codes.append(process.returncode)
-        if process is processes[0] or process.returncode:
-            print(said, end="", flush=True)
+    with ThreadPoolExecutor(len(processes)) as listeners:  # whom nobody listens to stops when its pipe is full
+        said = list(listeners.map(lambda process: process.communicate()[0], processes))
+    codes = [process.returncode for process in processes]
+    for host, text in enumerate(said):
+        if host == 0 or codes[host]:
+            print(text, end="", flush=True)
     sent = between.relay.counters
     return {
         "seconds": time.perf_counter() - began,
@@ -249,7 +250,7 @@ def main() -> int:
             found = added(json.loads(options.save.read_text(encoding="utf-8")), found)
         options.save.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(found))
-    return 0
+    return int(any(any(row["exit_codes"]) for row in found.get("fits", [])))
 
 
 if __name__ == "__main__":

@@ -134,14 +134,18 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 def _delete_orphans() -> None:
-    """Namespaces of a process that was killed."""
+    """Namespaces of a process that was killed, and what still runs in them."""
     folder = Path("/run/netns")
-    for path in folder.iterdir() if folder.is_dir() else ():
+    for path in list(folder.iterdir()) if folder.is_dir() else []:
         if path.name.startswith(PREFIX + "-") and not Path("/proc", path.name.split("-")[-2]).exists():
+            for process in _ip("netns", "pids", path.name).split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(process), signal.SIGKILL)
             _ip("netns", "delete", path.name)
 
 
-def _ip(*words: str) -> None:
+def _ip(*words: str) -> str:
     ended = subprocess.run(["ip", *words], capture_output=True, text=True)
     if ended.returncode:
         raise NetworkError(f"ip {' '.join(words)}: {ended.stderr.strip()}")
+    return ended.stdout

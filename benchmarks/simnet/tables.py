@@ -34,6 +34,7 @@ def of_hosts(found: dict[str, Any]) -> dict[str, str]:
         "traffic": traffic(rows),
         "waiting": waiting(rows),
         "efficiency": efficiency(rows),
+        "fits": fits(found.get("fits", [])),
     }
 
 
@@ -82,3 +83,21 @@ def efficiency(rows: list[Row]) -> str:
     across = sorted({(row["delay_ms"], row["loss"]) for row in rows if row["delay_ms"]})
     header = ["load", "way", "hosts", *(f"{delay:g} ms, {100 * loss:g} %" for delay, loss in across)]
     return markdown(header, grid(rows, across, lambda row: f"{row['compute'] / typical(row):.2f}"))
+
+
+def fits(rows: list[Row]) -> str:
+    """Whole commands on several hosts."""
+    header = ["cts", "hosts", "delay one way", "loss", "seconds", "MB sent per host", "exit codes"]
+    lines = [
+        [
+            f"`{row['words']}`",
+            str(row["hosts"]),
+            f"{row['delay_ms']:g} ms",
+            f"{100 * row['loss']:g} %",
+            f"{row['seconds']:.1f}",
+            f"{row['bytes_per_host'] / 1e6:.3f}",
+            ", ".join(map(str, row["exit_codes"])),
+        ]
+        for row in rows
+    ]
+    return markdown(header, lines) if lines else ABSENT
