@@ -76,7 +76,7 @@ def speeds(model: Model, folder: Path) -> dict[str, float]:
             pass
 
     def files() -> None:
-        for chunk in source.chunks():
+        for chunk in source.chunks(range(len(source))):
             for _ in model.predict(chunk.images):
                 pass
 

@@ -15,7 +15,8 @@ import safetensors.torch
 import torch
 
 from converge_to_surprise.config import Config
-from converge_to_surprise.learn.trainer import Snapshot, Trainer
+from converge_to_surprise.learn.snapshot import Snapshot
+from converge_to_surprise.learn.trainer import Trainer
 from converge_to_surprise.run import checkpoint
 
 

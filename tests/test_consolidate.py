@@ -16,6 +16,7 @@ from converge_to_surprise.learn import consolidate
 from converge_to_surprise.learn.backbone import fresh_network
 from converge_to_surprise.learn.labelling import label_views
 from converge_to_surprise.learn.network import ClusterNetwork, flatten
+from converge_to_surprise.learn.order import BLOCK, WINDOW
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(0, 99))
@@ -40,6 +41,18 @@ def test_large_clusters_are_sub_sampled_uniformly() -> None:
     assert float(drawn[:40].min()) > 60
     assert float(drawn[:40].max()) < 145
     assert bool((drawn[40:] == 400).all())
+
+
+def test_many_images_are_read_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an epoch of the search: shuffled, but of a large file only a few blocks at a time."""
+    labels = torch.arange(200_000) % 5
+    monkeypatch.setattr(consolidate, "LIMIT", 100_000)
+    chosen = consolidate.median_balance(labels, torch.Generator().manual_seed(0))
+    assert torch.equal(chosen.sort().values, torch.arange(200_000))
+    assert len(torch.unique(chosen[:20_000] // BLOCK)) <= WINDOW
+    assert float((chosen[1:] < chosen[:-1]).float().mean()) > 0.4
+    other = consolidate.median_balance(labels, torch.Generator().manual_seed(1))
+    assert not torch.equal(chosen, other)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=50), st.integers(0, 9))

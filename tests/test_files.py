@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,21 @@ def test_writes_and_replaces(tmp_path: Path) -> None:
     for content in (b"old", b"", bytes(range(256)) * 1000):
         write_atomically(path, content)
         assert path.read_bytes() == content
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_pieces_make_one_file_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    write_atomically(path, (bytes([number]) * number for number in range(5)))
+    assert path.read_bytes() == b"\1\2\2\3\3\3\4\4\4\4"
+
+    def broken() -> Iterator[bytes]:
+        yield b"new"
+        raise RuntimeError("in the middle")
+
+    with pytest.raises(RuntimeError, match="in the middle"):
+        write_atomically(path, broken())
+    assert path.read_bytes() == b"\1\2\2\3\3\3\4\4\4\4"
     assert os.listdir(tmp_path) == ["x"]
 
 

@@ -32,7 +32,7 @@ from converge_to_surprise.config import Config, SettingError, Stage
 from converge_to_surprise.data import datasets, room
 from converge_to_surprise.data.idx import read_idx
 from converge_to_surprise.learn import schedule
-from converge_to_surprise.learn.trainer import Snapshot
+from converge_to_surprise.learn.snapshot import Snapshot
 from converge_to_surprise.run import checkpoint, modelfile, names, session
 from converge_to_surprise.run.files import LARGEST_JSON, read_json
 from converge_to_surprise.run.model import Model

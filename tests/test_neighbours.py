@@ -5,11 +5,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from converge_to_surprise.config import Config, Network
+from converge_to_surprise.config import Config, Network, Views
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import neighbours
 from converge_to_surprise.learn.backbone import fresh_network
+from converge_to_surprise.learn.network import ClusterNetwork
 
 
 @given(st.integers(3, 40), st.integers(1, 6), st.integers(0, 999))
@@ -52,7 +54,8 @@ def test_large_images_are_compared_at_a_small_size() -> None:
     plain = torch.full((1, 1, 96, 96), 100, dtype=torch.uint8)
     striped = torch.tensor([50, 100, 150], dtype=torch.uint8).repeat(32).expand(1, 1, 96, 96)
     others = torch.randint(0, 256, (10, 1, 96, 96), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    points = neighbours.pixel_points(torch.cat([plain, striped, others]), torch.Generator().manual_seed(0))
+    images = torch.cat([plain, striped, others])
+    points = neighbours.pixel_space(images, torch.Generator().manual_seed(0))(images)
     assert points.shape == (12, 12)
     assert float((points[0] - points[1]).norm()) < 1e-3 * float((points[0] - points[2]).norm())
 
@@ -60,7 +63,7 @@ def test_large_images_are_compared_at_a_small_size() -> None:
 def test_whitened_features_vary_alike_in_all_directions() -> None:
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(4000, 3, generator=generator) * torch.tensor([1.0, 5.0, 20.0])
-    spread = neighbours.whitened(features).std(0)
+    spread = neighbours.Whitening.of(features)(features).std(0)
     assert float(spread.max() / spread.min()) < 2
 
 
@@ -77,3 +80,68 @@ def test_half_of_the_partners_are_neighbours() -> None:
     table = torch.arange(1000)[:, None] + 1000
     partners = neighbours.partners(table, torch.arange(1000), 0.5, torch.Generator().manual_seed(0))
     assert 400 < int((partners >= 1000).sum()) < 600
+
+
+@given(st.integers(0, 10_000), st.integers(1, 600))
+def test_stretches_cover_all_rows_and_none_is_tiny(rows: int, least: int) -> None:
+    parts = list(neighbours.stretches(rows, least))
+    assert [row for start, stop in parts for row in range(start, stop)] == list(range(rows))
+    assert all(stop - start >= min(rows, least) and stop - start < 2 * least for start, stop in parts)
+
+
+def test_rows_are_searched_alone_as_among_all() -> None:
+    """Any stretch of rows can be left to another process."""
+    points = torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
+    pool = torch.arange(0, 3000, 2)
+    whole = neighbours.nearest(points, 3, pool, 1)
+    part = neighbours.search(points[512:1024], 512, points[pool], pool, 3, 1)
+    assert torch.equal(part, whole[512:1024])
+
+
+def test_the_answer_does_not_depend_on_how_many_rows_are_looked_at_together(
+    small: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = striped_images(900)[0]
+    network = fresh_network(1, Network(clusters=8, width=4), 1, 0)
+    whole = [neighbours.alike(given_network, images, small, 1) for given_network in (None, network)]
+    monkeypatch.setattr(neighbours.stretches, "__defaults__", (256,))
+    for given_network, expected in zip((None, network), whole, strict=True):
+        assert torch.equal(neighbours.alike(given_network, images, small, 1), expected)
+
+
+def test_many_images_are_whitened_by_the_pool(small: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the limit no more than the pool's features are held; the neighbours are as good."""
+    images, kinds = striped_images(300)
+    network = fresh_network(1, Network(clusters=8, width=4), 1, 0)
+    few = neighbours.alike(network, images, small, 1)
+    monkeypatch.setattr(neighbours, "LIMIT", 299)
+    looked_at: list[int] = []
+    features = neighbours.view_features
+
+    def counted(network: ClusterNetwork, part: Tensor, settings: Views) -> Tensor:
+        looked_at.append(len(part))
+        return features(network, part, settings)
+
+    monkeypatch.setattr(neighbours, "view_features", counted)
+    assert torch.equal(neighbours.alike(network, images, small, 1), few)  # a pool of all images has their whitening
+    monkeypatch.setattr(neighbours, "POOL", 120)
+    monkeypatch.setattr(neighbours.stretches, "__defaults__", (64,))
+    found = neighbours.alike(network, images, small, 1)
+    assert max(looked_at[2:]) < 128
+    assert set(found.flatten().tolist()) <= set(neighbours.pool_positions(300, small.seed).tolist())
+    assert (kinds[found.numpy()] == kinds[:, None]).mean() > 0.9
+
+
+@pytest.mark.parametrize(("limit", "room"), [(299, 2**29), (299, 300), (300, 2**29)])
+def test_partners_have_the_same_pixels_in_memory_and_on_disk(
+    limit: int, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("LIMIT", limit), ("POOL", 100), ("POOL_BYTES", room)):
+        monkeypatch.setattr(neighbours, name, value)
+    images = torch.randint(0, 256, (300, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    members = neighbours.pool_positions(300, 7)
+    positions = torch.arange(40, 90)
+    partners = torch.where(torch.arange(50) % 3 == 0, positions, members[torch.arange(50) * 2])
+    pool = neighbours.Pool(images, 7)
+    assert torch.equal(pool.partners(images[positions], positions, partners), images[partners])
+    assert (pool._kept is not None) == (limit == 299 and room > 300)

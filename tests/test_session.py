@@ -27,7 +27,8 @@ from converge_to_surprise.data import datasets
 from converge_to_surprise.data.store import ImageStore
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn.record import Record
-from converge_to_surprise.learn.trainer import Snapshot, Trainer
+from converge_to_surprise.learn.snapshot import Snapshot
+from converge_to_surprise.learn.trainer import Trainer
 from converge_to_surprise.run import checkpoint, session
 from converge_to_surprise.run.opening import open_newest
 from converge_to_surprise.run.rundir import RunFolder

@@ -15,7 +15,9 @@ import torch
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
+from converge_to_surprise.core.views import to_float
 from converge_to_surprise.data.store import check_clusterable, map_array, to_store
+from converge_to_surprise.run.session import fingerprint
 
 RNG = np.random.default_rng(0)
 BYTES = RNG.integers(0, 256, (5, 4, 6), dtype=np.uint8)
@@ -183,7 +185,7 @@ def test_one_odd_image_far_behind_is_seen() -> None:
     check_clusterable(to_store(pixels, None, "x"), "x")
 
 
-@pytest.mark.parametrize("shape", [(5, 4, 6), (5, 1, 4, 6), (5, 3, 4, 6), (5, 4, 6, 1)])
+@pytest.mark.parametrize("shape", [(5, 4, 6), (5, 1, 4, 6), (5, 3, 4, 6), (5, 4, 6, 1), (5, 4, 6, 3)])
 def test_bytes_on_disk_stay_there(tmp_path: Path, shape: tuple[int, ...]) -> None:
     pixels = RNG.integers(0, 256, shape, dtype=np.uint8)
     np.save(tmp_path / "x.npy", pixels)
@@ -192,6 +194,10 @@ def test_bytes_on_disk_stay_there(tmp_path: Path, shape: tuple[int, ...]) -> Non
         warnings.simplefilter("error")
         store = to_store(mapped, None, "x")
     assert store.images.data_ptr() == mapped.ctypes.data
+    in_memory = to_store(pixels, None, "x").images
+    assert torch.equal(store.images, in_memory)
+    assert to_float(store.images[1:3]).stride() == to_float(in_memory[1:3]).stride()
+    assert fingerprint(store.images) == fingerprint(in_memory)
     store.images[:] = 0  # a private copy of the page
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), pixels)
 

@@ -123,6 +123,22 @@ def test_exact_tail_agrees_with_fractions_and_respects_the_chernoff_bound(pair: 
     assert bool((nats >= bound - 1e-9).all())
 
 
+@pytest.mark.parametrize("matches", [1, 400, 2_490, 2_500, 2_510, 3_000, 9_000, 10_000])
+def test_what_lies_far_from_the_bulk_of_a_tail_is_not_missed(matches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """10,000 images, each a match with probability 1/4: 600 terms on either side are 14 standard deviations."""
+    half = torch.tensor([5_000])
+    counted = surprise.Counts(half, half, torch.tensor([matches]), 10_000)
+    whole = float(surprise.surprise_in_nats(counted))
+    monkeypatch.setattr(surprise, "REACH", 600)
+    assert float(surprise.surprise_in_nats(counted)) == pytest.approx(whole, rel=1e-12, abs=1e-12)
+
+
+def test_the_tail_of_a_billion_images_takes_little_memory() -> None:
+    counted = surprise.Counts(*(torch.tensor([n]) for n in (10**8, 10**8, 10**7 + 30_000)), total=10**9)
+    deviations = 30_000 / (10**9 * 0.01 * 0.99) ** 0.5
+    assert float(surprise.surprise_in_nats(counted)) == pytest.approx(deviations**2 / 2, rel=0.1)
+
+
 def test_the_exact_tail_does_not_underflow() -> None:
     labels = torch.arange(60_000) % 10
     nats = surprise.surprise_in_nats(surprise.count(labels, labels, 10))

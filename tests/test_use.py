@@ -174,9 +174,9 @@ cli.main(sys.argv[1:])
     seen: list[int] = []
     chunks = Source.chunks
 
-    def watched(self: Source, start: int = 0, threads: int = 0) -> Any:
-        seen.append(start)
-        return chunks(self, start, threads)
+    def watched(self: Source, rows: range, threads: int = 0) -> Any:
+        seen.append(rows.start)
+        return chunks(self, rows, threads)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Source, "chunks", watched)

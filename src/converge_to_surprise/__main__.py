@@ -1,5 +1,6 @@
 """The program: ``cts``, or ``python -m converge_to_surprise``."""
 
+import os
 import signal
 
 from . import let_waiting_threads_sleep
@@ -9,6 +10,10 @@ def main() -> int:
     """Run the command line."""
     let_waiting_threads_sleep()
     try:
+        if "WORLD_SIZE" in os.environ and os.environ.get("RANK", "0") != "0":  # of several processes not the first
+            from . import helper
+
+            return helper.serve()
         from . import cli
         from .data.decode import own_pillow_warnings
 

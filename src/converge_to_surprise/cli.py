@@ -23,13 +23,14 @@ from .data.reading import Colour, LabelSource, Reading
 from .data.room import memory_ran_out
 from .data.store import check_clusterable
 from .learn.trainer import Trainer, available_threads
+from .learn.world import World
 from .report.command import Compare, Relabel, Report, compare, relabel, report, write_report
 from .report.events import event_files
 from .report.live import serve
 from .reproduce.command import Reproduce, reproduce
-from .run import session
+from .run import distributed, session
 from .run.rundir import RunFolder
-from .screen import ProgressDisplay, cluster_table, verdict, warn_of_damage
+from .screen import ProgressDisplay, cluster_table, shown_warnings, verdict, warn_of_damage
 from .use.command import Export, Predict, Sort, SourceName, export, predict, sort
 from .use.evaluate import Evaluate, Run, Show, evaluate, show
 from .use.images import load_shown
@@ -132,16 +133,22 @@ Command = (
 )
 
 
-def fit(command: Fit, arguments: Sequence[str], console: Console) -> None:
-    run = RunFolder.claim(command.out, command.force)
+def fit(command: Fit, arguments: Sequence[str], console: Console, world: World) -> None:
+    # torchrun starts the same command again after a loss: the run that it finds is then its own.
+    again = not world.alone and RunFolder(command.out).config.is_file()
+    run = RunFolder.open(command.out) if again else RunFolder.claim(command.out, command.force)
     reading = Reading(command.image_size, command.colour, command.labels)
-    dataset = load_shown(command.source, command.data_dir, reading, console)
+    dataset = load_shown(command.source, command.data_dir, reading, console, world=world)
     check_clusterable(dataset.train, command.source)
     config = _effective(command, arguments, dataset)
-    name = datasets.canonical(command.source)
-    source = name or str(Path(command.source).resolve())
-    trainer = session.begin(run, dataset, source, command.data_dir, command.preset, config, command.labels)
-    _carry_on(run, trainer, dataset, console, command)
+    if again:
+        trainer, problems = session.take_up(run, dataset, config)
+        warn_of_damage(problems)
+    else:
+        name = datasets.canonical(command.source)
+        source = name or str(Path(command.source).resolve())
+        trainer = session.begin(run, dataset, source, command.data_dir, command.preset, config, command.labels)
+    _carry_on(run, trainer, dataset, console, command, world)
     if dataset.classes_offered:
         text = f"the {dataset.classes_offered} folders of {command.source} look like classes: compare with them by"
         console.print(f"{text} `cts evaluate {run.path} {command.source}`", markup=False, soft_wrap=True)
@@ -158,20 +165,20 @@ def _effective(command: Fit, arguments: Sequence[str], dataset: datasets.Dataset
     return replace(parsed.settings, threads=parsed.settings.threads or available_threads())
 
 
-def resume(command: Resume, console: Console) -> None:
+def resume(command: Resume, console: Console, world: World) -> None:
     run = RunFolder.open(command.run)
     description = run.description()
     saved = None if description.data_dir is None else Path(description.data_dir)
     reading = Reading(labels=description.labels)
-    dataset = load_shown(description.source, command.data_dir or saved, reading, console, description.shape)
+    dataset = load_shown(description.source, command.data_dir or saved, reading, console, description.shape, world)
     with run.locked():  # from here on: what is read must still be so when it is written
         trainer, problems = session.reopen(run, dataset)
         warn_of_damage(problems)
-        _carry_on(run, trainer, dataset, console, command)
+        _carry_on(run, trainer, dataset, console, command, world)
 
 
 def _carry_on(
-    run: RunFolder, trainer: Trainer, dataset: datasets.Dataset, console: Console, command: Fit | Resume
+    run: RunFolder, trainer: Trainer, dataset: datasets.Dataset, console: Console, command: Fit | Resume, world: World
 ) -> None:
     with contextlib.ExitStack() as stack:
         readers: list[session.Reader] = []
@@ -180,7 +187,7 @@ def _carry_on(
         if command.serve:
             stack.enter_context(serve(run.path, command.port, console, dataset.train))
         readers.append(stack.enter_context(ProgressDisplay(console, trainer.total, trainer.step)))
-        assessment = session.carry_on(run, trainer, dataset, readers)
+        assessment = session.carry_on_together(run, trainer, dataset, readers, world)
     console.print(cluster_table(assessment))
     console.print(verdict(assessment), markup=False)
     if dataset.quarantine:
@@ -217,6 +224,33 @@ def _parse(kind: Any, arguments: Sequence[str], default: Any = tyro.MISSING) -> 
         raise
 
 
+def _obey(command: Any, arguments: Sequence[str], console: Console, world: World) -> int:
+    match command:
+        case Fit():
+            fit(command, arguments, console, world)
+        case Resume():
+            resume(command, console, world)
+        case Evaluate():
+            evaluate(command, console)
+        case Show():
+            show(command, console)
+        case Predict():
+            predict(command, console, world)
+        case Sort():
+            sort(command, console)
+        case Export():
+            export(command, console)
+        case Report():
+            report(command, console)
+        case Compare():
+            compare(command, console)
+        case Relabel():
+            relabel(command, console)
+        case Reproduce():
+            return reproduce(command, console)
+    return 0
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code: 0 done, 1 a run failed, 2 a wrong input, 128 + n by signal n."""
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -224,29 +258,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     try:
         command = _parse(Command, arguments)
-        match command:
-            case Fit():
-                fit(command, arguments, console)
-            case Resume():
-                resume(command, console)
-            case Evaluate():
-                evaluate(command, console)
-            case Show():
-                show(command, console)
-            case Predict():
-                predict(command, console)
-            case Sort():
-                sort(command, console)
-            case Export():
-                export(command, console)
-            case Report():
-                report(command, console)
-            case Compare():
-                compare(command, console)
-            case Relabel():
-                relabel(command, console)
-            case Reproduce():
-                return reproduce(command, console)
+        with shown_warnings(errors), distributed.joined() as world:
+            return _obey(command, arguments, console, world)
     except (ValueError, _BadStage) as error:
         errors.print(one_line(f"cts: {error}"), markup=False, highlight=False, soft_wrap=True)
         return 2
@@ -263,9 +276,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = "cts: there is not enough memory; if a run was begun, `cts resume` continues it where there is more"
         errors.print(text, markup=False, highlight=False, soft_wrap=True)
         return 2
+    except distributed.Lost as lost:
+        text = f"cts: {lost}; what was done is saved: `cts resume` continues it"
+        errors.print(one_line(text), markup=False, highlight=False, soft_wrap=True)
+        return 1
     except session.Interrupted as stop:
         errors.print(f"cts: stopped by {stop}; {stop.hint}", markup=False, soft_wrap=True)
         return 128 + stop.signal_number
     except KeyboardInterrupt:
         return 130
-    return 0

@@ -280,6 +280,8 @@ class Config:
     seed: int = 0
     threads: int = 0
     """Processor threads; 0 takes what the machine offers."""
+    processes: int = 1
+    """Processes on this machine that share the work and the threads."""
     device: str = "cpu"
     checkpoint_seconds: float = 60.0
     """Longest time between two checkpoints; 0 writes one after every step."""
@@ -296,5 +298,6 @@ class Config:
     def __post_init__(self) -> None:
         check(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1", most=2**63)
         check(0 <= self.threads <= 1024, "threads", self.threads, "from 0 to 1024")
+        check(1 <= self.processes <= 1024, "processes", self.processes, "from 1 to 1024")
         check(0 <= self.checkpoint_seconds < math.inf, "checkpoint_seconds", self.checkpoint_seconds, "at least 0")
         check(len(self.schedule) >= 1, "schedule", self.schedule, "at least one stage")

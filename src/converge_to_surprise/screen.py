@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -93,6 +95,18 @@ class ProgressDisplay:
             f"{record.stage:<8} step {record.step + 1}/{self._total}  {measures_text(record)}  "
             f"{self._speed:,.0f} views/s  {left:.0f} s left"
         )
+
+
+@contextmanager
+def shown_warnings(console: Console) -> Iterator[None]:
+    """Inside, warnings are told in a line, without the place in the program where they arise."""
+
+    def show(message: Warning | str, *_: object) -> None:
+        console.print(one_line(f"warning: {message}"), markup=False, highlight=False, soft_wrap=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show  # type: ignore[assignment]
+        yield
 
 
 def warn_of_damage(problems: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..config import Augmentation
+from .views import Share, split_masks
 
 GREY = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the perceived brightness (ITU-R BT.601)."""
@@ -84,9 +85,21 @@ def apply(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
     return jitter(warp(views, drawn, settings), drawn, settings)
 
 
-def augment(views: Tensor, settings: Augmentation, generator: torch.Generator) -> Tensor:
-    """Draw and apply."""
-    return apply(views, draw(settings, len(views), generator), settings)
+def augment(
+    views: Tensor, settings: Augmentation, generator: torch.Generator, share: Share | None = None, batches: int = 1
+) -> Tensor:
+    """Draw and apply. The views can be a share of each of several batches that follow one another."""
+    if share is None:
+        return apply(views, draw(settings, len(views), generator), settings)
+    drawn = draw(settings, share.whole * batches, generator)
+    return apply(views, Draw(*(share.of(values) for values in drawn)), settings)
+
+
+def pass_over(settings: Augmentation, count: int, generator: torch.Generator) -> None:
+    """Take from the generator what the views of ``count`` images would take: another process makes them."""
+    split_masks(count, 1, 1, generator)
+    for _ in range(2):
+        draw(settings, count, generator)
 
 
 def warp(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:

@@ -14,6 +14,9 @@ from scipy.special import logsumexp
 from scipy.stats import binom
 from torch import Tensor
 
+REACH = 2**18
+"""Terms of a binomial tail that are summed on each side of its bulk: 16 standard deviations or more for 10⁹ images."""
+
 
 class Counts(NamedTuple):
     """What the surprise score needs to know of two label sequences of length ``total``."""
@@ -128,7 +131,10 @@ def surprise_in_nats(counts: Counts) -> Tensor:
     result = np.zeros(matches.shape)
     for index in np.ndindex(*matches.shape):
         if matches[index] > 0:
-            tail = np.arange(int(matches[index]), counts.total + 1)
+            # Where the tail begins or the bulk lies; what is farther away than REACH is too unlikely to change a digit.
+            middle = max(int(matches[index]), int(counts.total * null[index]))
+            first = max(int(matches[index]), middle - REACH)
+            tail = np.arange(first, min(counts.total, middle + REACH) + 1)
             result[index] = -logsumexp(binom.logpmf(tail, counts.total, null[index]))
     return torch.from_numpy(np.maximum(result, 0.0))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -9,9 +11,25 @@ from torch import Tensor
 from ..config import Views
 
 
+class Share(NamedTuple):
+    """The rows of a batch that are wanted here, when several processes share it out.
+
+    What is drawn is drawn for the whole batch: an image gets the same views wherever they are made.
+    """
+
+    rows: range
+    whole: int
+    """Rows of the whole batch."""
+
+    def of(self, drawn: Tensor) -> Tensor:
+        """The rows of this share, out of draws for one whole batch, or for several, one after the other."""
+        batches = drawn.reshape(-1, self.whole, *drawn.shape[1:])
+        return batches[:, self.rows.start : self.rows.stop].flatten(0, 1)
+
+
 def to_float(images: Tensor) -> Tensor:
     """uint8 images as float32 in [0, 1]."""
-    return images.to(torch.float32).div_(255)
+    return images.contiguous().to(torch.float32).div_(255)
 
 
 def chessboard(height: int, width: int, device: torch.device | None = None) -> Tensor:
@@ -71,15 +89,20 @@ def percentile99(images: Tensor) -> Tensor:
 
 
 def make_views(
-    images: Tensor, settings: Views, generator: torch.Generator | None = None, partners: Tensor | None = None
+    images: Tensor,
+    settings: Views,
+    generator: torch.Generator | None = None,
+    partners: Tensor | None = None,
+    share: Share | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Both views of float images (B, C, H, W): split, optionally filled and enlarged.
 
     With a generator the colours are drawn (training); without one view i is white (evaluation). View j can be that of
-    another image: ``partners`` gives one for each image.
+    another image: ``partners`` gives one for each image. The images can be a share of a larger batch.
     """
     count, _, height, width = images.shape
-    mask_i = split_masks(count, height, width, generator).to(images.device, images.dtype)
+    masks = split_masks(count if share is None else share.whole, height, width, generator)
+    mask_i = (masks if share is None else share.of(masks)).to(images.device, images.dtype)
 
     def one_view(source: Tensor, mask: Tensor) -> Tensor:
         view = source * mask

@@ -32,6 +32,10 @@ from .store import map_array
 
 Progress = Callable[[int, int], None]
 """Called with the number of files done and of all files."""
+Share = tuple[npt.NDArray[np.int64], list[Quarantined]]
+"""Positions of the pictures that were decoded, and what was put aside."""
+Decoder = Callable[[IO[bytes], Listing, Shape, int, Progress | None], Share]
+"""Writes the pixels of all pictures of a listing to a file."""
 
 BUILDING = "building-"
 
@@ -47,10 +51,17 @@ class Decoded:
     quarantine: list[Quarantined]
 
 
-def cached(listing: Listing, reading: Reading, shape: Shape | None = None, progress: Progress | None = None) -> Decoded:
+def cached(
+    listing: Listing,
+    reading: Reading,
+    shape: Shape | None = None,
+    progress: Progress | None = None,
+    decoder: Decoder | None = None,
+) -> Decoded:
     """Decode all pictures, or take them from the cache if no file and no setting has changed.
 
     ``shape`` is the exact (C, H, W) to bring them to, in place of what the pictures and ``reading`` ask for.
+    ``decoder`` does the decoding if several processes share it.
     """
     root = cache_folder()
     wish = f"{shape or (reading.image_size, reading.colour)}"
@@ -58,7 +69,7 @@ def cached(listing: Listing, reading: Reading, shape: Shape | None = None, progr
     found = _open_whole(root / key, len(listing))
     if found is None:
         shape = shape or working_shape(listing, reading)
-        _build(root, key, wish, listing, shape, reading.threads, progress)
+        _build(root, key, wish, listing, shape, reading.threads, progress, decoder or _decode_all)
         found = _open_whole(root / key, len(listing))
         if found is None:
             raise ValueError(f"the pictures just decoded cannot be read back from {root / key}")
@@ -116,7 +127,14 @@ def _open_whole(folder: Path, files: int) -> Decoded | None:
 
 
 def _build(
-    root: Path, key: str, wish: str, listing: Listing, shape: Shape, threads: int, progress: Progress | None
+    root: Path,
+    key: str,
+    wish: str,
+    listing: Listing,
+    shape: Shape,
+    threads: int,
+    progress: Progress | None,
+    decoder: Decoder,
 ) -> None:
     """Decode into a folder of another name, then give it its own."""
     needed = len(listing) * int(np.prod(shape))
@@ -124,7 +142,7 @@ def _build(
         if shutil.disk_usage(root).free < needed:
             raise ValueError(_no_room(root, needed))
         try:
-            about = {"wish": wish} | _decode_into(folder, listing, shape, threads, progress)
+            about = {"wish": wish} | _decode_into(folder, listing, shape, threads, progress, decoder)
             (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
             _put_in_place(folder, root / key, len(listing))
         except OSError as error:
@@ -134,22 +152,34 @@ def _build(
         _drop_superseded(root, key, about)
 
 
-def _decode_into(
-    folder: Path, listing: Listing, shape: Shape, threads: int, progress: Progress | None
-) -> dict[str, Any]:
-    """Write pixels.npy and positions.npy chunk by chunk; what else there is to know is returned."""
-    positions: list[npt.NDArray[np.int64]] = []
+def decode_rows(
+    file: IO[bytes], listing: Listing, shape: Shape, rows: range, threads: int = 0, progress: Progress | None = None
+) -> Share:
+    """Write the pixels of some pictures of a listing, chunk by chunk."""
+    positions: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
     quarantine: list[Quarantined] = []
-    with (folder / "pixels.npy").open("wb") as file, contextlib.closing(stream(listing, shape, threads)) as chunks:
-        _write_header(file, (len(listing), *shape))
+    with contextlib.closing(stream(listing, shape, threads, rows.start, rows.stop)) as chunks:
         for chunk in chunks:
             # Plain writing: a full disk is an error here, but would end the process if the file were mapped.
             file.write(chunk.pixels.tobytes())
             positions.append(chunk.positions)
             quarantine += chunk.quarantined
             if progress is not None:
-                progress(chunk.stop, len(listing))
-        kept = np.concatenate(positions)
+                progress(chunk.stop - rows.start, len(rows))
+    return np.concatenate(positions), quarantine
+
+
+def _decode_all(file: IO[bytes], listing: Listing, shape: Shape, threads: int, progress: Progress | None) -> Share:
+    return decode_rows(file, listing, shape, range(len(listing)), threads, progress)
+
+
+def _decode_into(
+    folder: Path, listing: Listing, shape: Shape, threads: int, progress: Progress | None, decoder: Decoder
+) -> dict[str, Any]:
+    """Write pixels.npy and positions.npy; what else there is to know is returned."""
+    with (folder / "pixels.npy").open("wb") as file:
+        _write_header(file, (len(listing), *shape))
+        kept, quarantine = decoder(file, listing, shape, threads, progress)
         size = file.tell()
         file.seek(0)
         _write_header(file, (len(kept), *shape))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sklearn.datasets import fetch_openml, load_digits
 
 from .arrayfile import read_arrays
-from .cache import Progress, cached
+from .cache import Decoded, Decoder, Progress, cached
 from .decode import Shape
 from .idx import find_idx, labels_beside, looks_like_idx, read_idx
 from .listing import EXTENSIONS, Listing, list_folder, looks_like_classes, with_folder_classes
@@ -82,16 +82,17 @@ def load(
     reading: Reading | None = None,
     progress: Progress | None = None,
     shape: Shape | None = None,
+    decoder: Decoder | None = None,
 ) -> Dataset:
     """Images from a named data set, an array or IDX file, a folder of pictures, or a table of their paths.
 
     Pictures are brought to ``shape`` (C, H, W) if it is given, and otherwise to what ``reading`` and they ask for.
-    ``progress`` hears how many of how many pictures are decoded.
+    ``progress`` hears how many of how many pictures are decoded. ``decoder`` does that if several processes share it.
     """
     reading = reading or Reading()
     listing = open_listing(source, reading)
     if listing is not None:
-        return _pictures(listing, reading, progress, shape)
+        return _pictures(listing, cached(listing, reading, shape, progress, decoder))
     name = canonical(source)
     if name == "digits":
         return _digits()
@@ -146,8 +147,7 @@ def _no_pictures(path: Path) -> str:
     return f"{path} is not a source of images: it holds no pictures ({endings}), but {found}"
 
 
-def _pictures(listing: Listing, reading: Reading, progress: Progress | None, shape: Shape | None) -> Dataset:
-    decoded = cached(listing, reading, shape, progress)
+def _pictures(listing: Listing, decoded: Decoded) -> Dataset:
     if len(decoded.positions) < 2:
         aside = f"; put aside: {first_reasons(decoded.quarantine)}" if decoded.quarantine else ""
         raise ValueError(

@@ -37,20 +37,23 @@ class Chunk(NamedTuple):
     quarantined: list[Quarantined]
 
 
-def stream(listing: Listing, shape: Shape, threads: int = 0, start: int = 0) -> Generator[Chunk, None, None]:
-    """The pictures of a listing from ``start`` on, in its order. Closing the iterator stops the decoding.
+def stream(
+    listing: Listing, shape: Shape, threads: int = 0, start: int = 0, stop: int | None = None
+) -> Generator[Chunk, None, None]:
+    """The pictures of a listing from ``start`` to ``stop``, in its order. Closing the iterator stops the decoding.
 
     A chunk may hold no picture at all if its files are bad. Where chunks end depends on ``start`` and ``shape`` alone.
     """
     block = min(BLOCK, max(1, BLOCK_BYTES // math.prod(shape)))
     per_chunk = CHUNK // BLOCK
-    starts = iter(range(start, len(listing), block))
+    stop = len(listing) if stop is None else stop
+    starts = iter(range(start, stop, block))
     pool = ThreadPoolExecutor(threads or None, thread_name_prefix="decode")
     try:
         ahead: deque[Future[Chunk]] = deque()
         while True:
             for first in islice(starts, AHEAD - len(ahead)):
-                ahead.append(pool.submit(_decode_block, listing, shape, first, min(first + block, len(listing))))
+                ahead.append(pool.submit(_decode_block, listing, shape, first, min(first + block, stop)))
             if not ahead:
                 return
             yield _joined([ahead.popleft().result() for _ in range(min(per_chunk, len(ahead)))])

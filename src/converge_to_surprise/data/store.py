@@ -38,12 +38,14 @@ class ImageStore:
 def to_store(pixels: Array, labels: Array | None, name: str) -> ImageStore:
     """Check an array of images and bring it to uint8 (N, C, H, W). ``name`` is what messages call it."""
     images = _to_bytes(to_nchw(np.asarray(pixels), name), name)
+    on_disk = isinstance(pixels, np.memmap) and np.may_share_memory(images, pixels)
     if len(images) == 0:
         raise ValueError(f"{name} holds no images")
     if images.size == 0:
         raise ValueError(f"{name} holds images of {images.shape[2]}x{images.shape[3]} pixels")
     checked, words = (None, None) if labels is None else _check_labels(np.asarray(labels), len(images), name)
-    return ImageStore(_to_tensor(np.ascontiguousarray(images)), checked, class_names=words)
+    # What lies on disk stays there, in whatever order its pixels have: in memory there may be no room for it.
+    return ImageStore(_to_tensor(images if on_disk else np.ascontiguousarray(images)), checked, class_names=words)
 
 
 def map_array(path: Path) -> Any:

@@ -17,13 +17,12 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from ..config import Config
-from ..core.augment import augment
-from ..core.views import make_views, to_float
 from . import randomness
-from .labelling import CHUNK, over_views
+from .labelling import CHUNK, over_augmented, over_views
 from .merge import Choice, Tree
 from .neighbours import pool_positions
-from .network import ClusterNetwork, channels_last
+from .network import ClusterNetwork
+from .world import ALONE, World
 
 SAMPLE = 10_000
 """Images to whose clusters the new head is fitted."""
@@ -95,26 +94,38 @@ def condense(
     choice: Choice,
     config: Config,
     step: int,
+    world: World = ALONE,
 ) -> ClusterNetwork:
     """A network with the same trunk and one head with an output for every cluster."""
     positions = pool_positions(len(images), config.seed)
     place = torch.full((len(images),), -1)
     place[positions] = torch.arange(len(positions))
-    pooled, parts = _votes(network, images[positions], trees, choice, config)
+    pooled, parts = _votes(network, images, positions, trees, choice, config, world)
     clusters = move_parts(vote(pooled, choice), parts, place[neighbours[positions]].numpy())
     generator = randomness.torch_generator(config.seed, "condense", step)
     sample = torch.randperm(len(positions), generator=generator)[:SAMPLE]
-    features = _augmented_features(network, images[positions[sample]], config, generator)
+    chosen = images[positions[sample]]
+    features = over_augmented(network, chosen, config, generator, network.features, world).double().numpy()
     weight, bias = fit_head(features, np.tile(clusters[sample.numpy()], 2), max(2, choice.clusters))
     # Only the direction of the logits counts; this size keeps Adam's first steps proportionate.
     size = 0.05 / max(float(weight.std()), 1e-9)
-    return network.with_head(torch.from_numpy(weight * size), torch.from_numpy(bias * size))
+    single = network.with_head(torch.from_numpy(weight * size), torch.from_numpy(bias * size))
+    world.broadcast(single.head.parameters())  # a fit need not end the same on machines of two kinds
+    return single
 
 
 def _votes(
-    network: ClusterNetwork, images: Tensor, trees: list[Tree], choice: Choice, config: Config
+    network: ClusterNetwork,
+    images: Tensor,
+    positions: Tensor,
+    trees: list[Tree],
+    choice: Choice,
+    config: Config,
+    world: World,
 ) -> tuple[Floats, Numbers]:
-    """What every head says of every image: weights of its clusters (n, heads, clusters) and its output (n, heads)."""
+    """What every head says of the images at some positions (n,): weights of its clusters (n, heads, clusters) and its
+    output (n, heads).
+    """
     into = torch.full((network.heads, network.clusters, choice.clusters), torch.nan)
     for head, tree in enumerate(trees):
         if tree.clusters >= choice.clusters:
@@ -126,24 +137,13 @@ def _votes(
         return torch.softmax(outputs / config.relaxed.temperature, -1)
 
     pooled, parts = [], []
-    for soft_i, soft_j in over_views(network, images, config.views, soft):
+    for part in torch.split(world.own(positions, CHUNK), CHUNK):
+        ((soft_i, soft_j),) = over_views(network, images[part], config.views, soft)
         both = (soft_i + soft_j).cpu() / 2
         pooled.append(torch.einsum("nhk,hkc->nhc", both, into))
         parts.append(both.argmax(-1))
-    return torch.cat(pooled).double().numpy(), torch.cat(parts).numpy()
-
-
-def _augmented_features(network: ClusterNetwork, images: Tensor, config: Config, generator: torch.Generator) -> Floats:
-    """Features of view i of all images, then of view j, augmented as in training. (2 n, 8 width)"""
-    device = next(network.parameters()).device
-    network.eval()
-    gathered: list[list[Tensor]] = [[], []]
-    for part in torch.split(images, CHUNK):
-        for side, view in enumerate(make_views(to_float(part.to(device)), config.views, generator)):
-            features = network.features(channels_last(augment(view, config.augmentation, generator)))
-            gathered[side].append(features.cpu())
-    network.train()
-    return torch.cat([*gathered[0], *gathered[1]]).double().numpy()
+    weights, outputs = (world.gather(torch.cat(column), len(positions), CHUNK) for column in (pooled, parts))
+    return weights.double().numpy(), outputs.numpy()
 
 
 def fit_head(features: Floats, labels: Numbers, outputs: int) -> tuple[Floats, Floats]:

@@ -15,11 +15,10 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from ..config import Config
-from ..core.augment import augment
-from ..core.views import make_views, to_float
 from . import randomness
-from .labelling import CHUNK, over_views
-from .network import ClusterNetwork, channels_last
+from .labelling import over_augmented, over_views
+from .network import ClusterNetwork
+from .world import ALONE, World
 
 SAMPLE = 4_000
 """Images to which the sharpness is fitted."""
@@ -29,12 +28,16 @@ LARGEST = 1_000.0
 """Where no augmented view is ever given another cluster, any sharpness fits: this one is taken."""
 
 
-def fit_sharpness(network: ClusterNetwork, images: Tensor, config: Config) -> float:
+def fit_sharpness(network: ClusterNetwork, images: Tensor, config: Config, world: World = ALONE) -> float:
     """The sharpness with which the clean outputs predict the clusters of augmented views best."""
     generator = randomness.torch_generator(config.seed, "confidence")
     sample = images[torch.randperm(len(images), generator=generator)[:SAMPLE]]
     clean = torch.cat([((i + j) / 2).cpu() for i, j in over_views(network, sample, config.views, network.forward)])
-    seen = torch.cat([_augmented_labels(network, sample, config, generator) for _ in range(DRAWS)])
+
+    def labels(views: Tensor) -> Tensor:
+        return network.logits(views).argmax(-1)
+
+    seen = torch.cat([over_augmented(network, sample, config, generator, labels, world) for _ in range(DRAWS)])
     return sharpness_of(clean.repeat(2 * DRAWS, 1), seen)
 
 
@@ -47,18 +50,3 @@ def sharpness_of(outputs: Tensor, seen: Tensor) -> float:
 
     best = minimize_scalar(surprise_of, bounds=(0.0, math.log(LARGEST)), method="bounded", options={"xatol": 1e-3})
     return math.exp(float(best.x))
-
-
-@torch.inference_mode()
-def _augmented_labels(network: ClusterNetwork, images: Tensor, config: Config, generator: torch.Generator) -> Tensor:
-    """Clusters of augmented views i of all images, then of views j. (2 n,)"""
-    device = next(network.parameters()).device
-    training = network.training
-    network.eval()
-    gathered: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for part in torch.split(images, CHUNK):
-        for labels, view in zip(gathered, make_views(to_float(part.to(device)), config.views, generator), strict=True):
-            outputs = network.logits(channels_last(augment(view, config.augmentation, generator)))
-            labels.append(outputs.argmax(-1).cpu())
-    network.train(training)
-    return torch.cat([*gathered[0], *gathered[1]])

@@ -18,6 +18,9 @@ from ..core.views import make_views, to_float
 from . import randomness
 from .labelling import label_views
 from .network import ClusterNetwork, channels_last
+from .order import LIMIT, local_turns
+from .statistics import whole_batch_statistics
+from .world import ALONE, World
 
 
 def median_balance(labels: Tensor, generator: torch.Generator) -> Tensor:
@@ -30,6 +33,9 @@ def median_balance(labels: Tensor, generator: torch.Generator) -> Tensor:
     shuffled = torch.randperm(len(labels), generator=generator)
     taken = [shuffled[labels[shuffled] == cluster][:limit] for cluster in torch.nonzero(sizes)[:, 0]]
     chosen = torch.cat(taken)
+    if len(chosen) > LIMIT:  # read as an epoch of the search would be, in stretches of the file
+        seed = int(torch.randint(2**62, (1,), generator=generator))
+        return chosen.sort().values[local_turns(len(chosen), 0, len(chosen), seed, 0, "balance")]
     return chosen[torch.randperm(len(chosen), generator=generator)]
 
 
@@ -50,14 +56,19 @@ def optimizer(network: ClusterNetwork, config: Config) -> torch.optim.Adam:
 
 
 def consolidation_pass(
-    network: ClusterNetwork, descent: torch.optim.Optimizer, images: Tensor, config: Config, step: int
+    network: ClusterNetwork,
+    descent: torch.optim.Optimizer,
+    images: Tensor,
+    config: Config,
+    step: int,
+    world: World = ALONE,
 ) -> tuple[Tensor, Tensor, int]:
     """One pass over the contributing images.
 
     Returns the labels (N,) of both views from which it started and how many views were trained on (none if no cluster
     was surprising).
     """
-    labels_i, labels_j = label_views(network, images, config.views)
+    labels_i, labels_j = label_views(network, images, config.views, world)
     balance = randomness.torch_generator(config.seed, "balance", step)
     positions, labels = surrogate_set(labels_i, labels_j, network.clusters, config.consolidation.tau, balance)
     generator = randomness.torch_generator(config.seed, "consolidation", step)
@@ -68,13 +79,18 @@ def consolidation_pass(
     for part in torch.arange(len(positions)).tensor_split(batches):
         if len(part) < 2:
             continue
-        pixels = to_float(images[positions[part]].to(device))
-        target = labels[part].to(device)
+        team, share = world.batch(len(part))
+        own = part if share is None else share.of(part)
+        pixels = to_float(images[positions[own]].to(device))
+        target = labels[own].to(device)
         loss = torch.zeros((), device=device)
-        for view in make_views(pixels, config.views, generator):
-            outputs = network(channels_last(augment(view, config.augmentation, generator)))
-            loss = loss + F.cross_entropy(outputs * config.consolidation.logit_scale, target)
+        with whole_batch_statistics(network, team):
+            for view in make_views(pixels, config.views, generator, share=share):
+                outputs = network(channels_last(augment(view, config.augmentation, generator, share)))
+                loss = loss + F.cross_entropy(outputs * config.consolidation.logit_scale, target)
         descent.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        # Each process's share counts by its rows; the gradients are added up.
+        (loss if share is None else loss * (len(own) / share.whole)).backward()  # type: ignore[no-untyped-call]
+        team.sum_gradients(network)
         descent.step()
     return labels_i, labels_j, 2 * len(positions)

@@ -12,9 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..config import Views
+from ..config import Config, Views
+from ..core.augment import augment, pass_over
 from ..core.views import make_views, to_float
 from .network import ClusterNetwork, channels_last
+from .world import ALONE, World
 
 CHUNK = 250
 """Images labelled together: small enough to stay in a processor's cache."""
@@ -56,15 +58,51 @@ def over_views(
         network.train(training)
 
 
-def label_views(network: ClusterNetwork, images: Tensor, settings: Views) -> tuple[Tensor, Tensor]:
+def over_augmented(
+    network: ClusterNetwork,
+    images: Tensor,
+    config: Config,
+    generator: torch.Generator,
+    look: Callable[[Tensor], Tensor],
+    world: World = ALONE,
+) -> Tensor:
+    """What ``look`` makes of both views, augmented as in training, in evaluation mode: of all views i, then of all
+    views j. (2 N, ...)
+    """
+    device = next(network.parameters()).device
+    training = network.training
+    network.eval()
+    own = world.share(len(images), CHUNK)
+    seen: list[Tensor] = []
+    for start in range(0, len(images), CHUNK):
+        part = images[start : start + CHUNK]
+        if start not in own:
+            pass_over(config.augmentation, len(part), generator)
+            continue
+        with torch.inference_mode():
+            views = make_views(to_float(part.to(device)), config.views, generator)
+            sides = [look(channels_last(augment(view, config.augmentation, generator))).cpu() for view in views]
+        seen.append(torch.stack(sides, 1))
+    network.train(training)
+    return torch.cat(world.gather(torch.cat(seen), len(images), CHUNK).unbind(1))
+
+
+def label_views(
+    network: ClusterNetwork, images: Tensor, settings: Views, world: World = ALONE
+) -> tuple[Tensor, Tensor]:
     """Clusters of view i and of view j, (N,) each, or (N, heads) for a network with several heads."""
-    pairs = [(i.argmax(-1), j.argmax(-1)) for i, j in over_views(network, images, settings, network.logits)]
-    return torch.cat([i for i, _ in pairs]).cpu(), torch.cat([j for _, j in pairs]).cpu()
+    mine = world.own(images, CHUNK)
+    pairs = [(i.argmax(-1), j.argmax(-1)) for i, j in over_views(network, mine, settings, network.logits)]
+    labels = torch.stack([torch.cat(side).cpu() for side in zip(*pairs, strict=True)], 1)
+    labels_i, labels_j = world.gather(labels, len(images), CHUNK).unbind(1)
+    return labels_i, labels_j
 
 
-def view_features(network: ClusterNetwork, images: Tensor, settings: Views) -> Tensor:
+def view_features(network: ClusterNetwork, images: Tensor, settings: Views, world: World = ALONE) -> Tensor:
     """The trunk's features, mean of both views. (N, D)"""
-    return torch.cat([((i + j) / 2).cpu() for i, j in over_views(network, images, settings, network.features)])
+    mine = world.own(images, CHUNK)
+    features = [((i + j) / 2).cpu() for i, j in over_views(network, mine, settings, network.features)]
+    return world.gather(torch.cat(features), len(images), CHUNK)
 
 
 def reading_of(network: ClusterNetwork, features_i: Tensor, features_j: Tensor, sharpness: float) -> Reading:
@@ -110,9 +148,29 @@ def read(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: fl
         network.train(training)
 
 
-def read_whole(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: float) -> Reading:
-    """The same for all images at once; without features, which for a million images would not fit into memory."""
-    parts = [
-        reading._replace(features=reading.features[:, :0]) for reading in read(network, images, settings, sharpness)
-    ]
-    return Reading(*(torch.cat(column) for column in zip(*parts, strict=True)))
+def read_whole(
+    network: ClusterNetwork,
+    images: Tensor,
+    settings: Views,
+    sharpness: float,
+    probabilities: bool = True,
+    world: World = ALONE,
+) -> Reading:
+    """The same for all images at once; without features, which for a million images would not fit into memory.
+
+    Without ``probabilities`` what is kept of an image does not grow with the number of clusters either.
+    """
+    mine = world.own(images, CHUNK)
+    whole: Reading | None = None
+    done = 0
+    for reading in read(network, mine, settings, sharpness):
+        shares = reading.probabilities if probabilities else reading.probabilities[:, :0]
+        kept = reading._replace(probabilities=shares, features=reading.features[:, :0])
+        if whole is None:  # of its final size at once: collected parts would be held twice when they are joined
+            whole = Reading(*(value.new_empty(len(mine), *value.shape[1:]) for value in kept))
+        for column, value in zip(whole, kept, strict=True):
+            column[done : done + len(value)] = value
+        done += len(reading.output)
+    if whole is None:
+        raise ValueError("there are no images to read")
+    return Reading(*(world.gather(column, len(images), CHUNK) for column in whole))

@@ -22,13 +22,14 @@ from torch import Tensor
 
 from ..config import Augmentation, Config, Merge
 from ..core import surprise
-from ..core.augment import augment, widened
+from ..core.augment import augment, pass_over, widened
 from ..core.metrics import Labels, adjusted_rand_index
 from ..core.views import make_views, to_float
 from . import randomness
 from .labelling import CHUNK
 from .neighbours import partners
 from .network import ClusterNetwork, channels_last
+from .world import ALONE, World
 
 Table = npt.NDArray[np.float64]
 
@@ -123,7 +124,9 @@ class Choice(NamedTuple):
 
 
 @torch.inference_mode()
-def try_borders(network: ClusterNetwork, images: Tensor, neighbours: Tensor, config: Config, step: int) -> Trial:
+def try_borders(
+    network: ClusterNetwork, images: Tensor, neighbours: Tensor, config: Config, step: int, world: World = ALONE
+) -> Trial:
     """Label pairs of both kinds."""
     side = min(images.shape[2:]) * config.views.upsample
     wide = widened(config.augmentation, config.merge.rotation, round(config.merge.crop * side))
@@ -132,17 +135,22 @@ def try_borders(network: ClusterNetwork, images: Tensor, neighbours: Tensor, con
 
     def tally(settings: Augmentation, pairs: int, share: float) -> Tensor:
         total = torch.zeros(network.heads, network.clusters, network.clusters, dtype=torch.long)
+        # Each chunk is counted by one process.
+        own = range(world.rank * CHUNK, pairs, world.size * CHUNK)
         for start in range(0, pairs, CHUNK):
             count = min(CHUNK, pairs - start)
             positions = torch.randint(len(images), (count,), generator=generator)
             others = partners(neighbours, positions, share, generator)
+            if start not in own:
+                pass_over(settings, count, generator)
+                continue
             pixels = [to_float(images[which].to(device)) for which in (positions, others)]
             labels = [
                 network.logits(channels_last(augment(view, settings, generator))).argmax(-1).reshape(count, -1).t()
                 for view in make_views(pixels[0], config.views, generator, pixels[1])
             ]
             total += surprise.joint_counts(labels[0], labels[1], network.clusters).cpu()
-        return total
+        return world.sum(total)
 
     most = PAIRS_PER_IMAGE * len(images)
     network.eval()

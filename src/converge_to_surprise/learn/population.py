@@ -26,6 +26,7 @@ from torch import Tensor
 from . import evolution
 from .backbone import hold_still, whole_logits
 from .network import ClusterNetwork, ResNet9, Unit, channels_last, pooled_size, unflatten
+from .world import ALONE, World
 
 
 class Statistics(NamedTuple):
@@ -210,8 +211,12 @@ def scores(
     views: Views,
     score: evolution.Score,
     workers: Executor,
+    world: World = ALONE,
 ) -> Tensor:
-    """The score of every member of a generation, (m,); NaN where the network's outputs are not finite."""
+    """The score of every member of a generation, (m,); NaN where the network's outputs are not finite.
+
+    Several processes take some of the mirrored pairs each. Noise is made where it is needed: only scores travel.
+    """
 
     def labels_of(member: int) -> tuple[Tensor, Tensor] | None:
         (parameters,) = evolution.ask(theta, generation, range(member, member + 1))
@@ -219,9 +224,9 @@ def scores(
 
     hold_still(network)
     # The score itself is called here, member by member in order: it may be the user's and need not be thread-safe.
-    members = range(generation.settings.population)
+    members = world.share(generation.settings.population, unit=2)
     values = [float("nan") if labels is None else float(score(*labels)) for labels in workers.map(labels_of, members)]
-    return torch.tensor(values, dtype=torch.double)
+    return world.gather(torch.tensor(values, dtype=torch.double), generation.settings.population, unit=2)
 
 
 @torch.no_grad()

@@ -21,9 +21,11 @@ from torch import Tensor
 from ..config import Config, Relaxed
 from ..core.augment import augment
 from ..core.surprise import divergence
-from ..core.views import make_views, to_float
+from ..core.views import Share, make_views, to_float
 from . import randomness
 from .network import ClusterNetwork, channels_last
+from .statistics import whole_batch_statistics
+from .world import ALONE, World
 
 WARM_UP = 30
 """Steps over which the learning rate rises."""
@@ -31,16 +33,22 @@ FLOOR = 1e-5
 """The learning rate at the end of the cosine."""
 
 
-def relaxed_surprise(soft_i: Tensor, soft_j: Tensor) -> tuple[Tensor, Tensor]:
-    """S of soft assignments (B, heads, K) for each head, (heads,), and the mean assignment p, (heads, K)."""
-    share = (soft_i.mean(0) + soft_j.mean(0)) / 2
-    null = share * share
-    matches = (soft_i * soft_j).mean(0)
+def relaxed_surprise(
+    soft_i: Tensor, soft_j: Tensor, world: World = ALONE, share: Share | None = None
+) -> tuple[Tensor, Tensor]:
+    """S of soft assignments (B, heads, K) for each head, (heads,), and the mean assignment p, (heads, K).
+
+    If this is a process's share of a batch, p and t are those of the whole batch.
+    """
+    mean, matches = (soft_i.mean(0) + soft_j.mean(0)) / 2, (soft_i * soft_j).mean(0)
+    if share is not None:
+        mean, matches = world.sum(torch.stack([mean, matches]) * (len(soft_i) / share.whole))
+    null = mean * mean
     over = matches > null
     # The unused branch must not poison the gradient with 0/0.
     observed = torch.where(over, matches, 0.5).clamp(max=1 - 1e-6)
     expected = torch.where(over, null, 0.5).clamp(1e-12, 1 - 1e-6)
-    return torch.where(over, divergence(observed, expected), 0.0).sum(-1), share
+    return torch.where(over, divergence(observed, expected), 0.0).sum(-1), mean
 
 
 def entropy(share: Tensor) -> Tensor:
@@ -91,25 +99,33 @@ def relaxed_step(
     partners: Tensor,
     config: Config,
     moment: Moment,
+    world: World = ALONE,
+    share: Share | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One step on uint8 images (B, C, H, W), view j being the partner's; returns both views' labels (B, heads)."""
+    """One step on uint8 images (B, C, H, W), view j being the partner's; returns both views' labels (B, heads).
+
+    The images can be this process's share of a batch: the step is that of the whole batch.
+    """
     settings = config.relaxed
     generator = randomness.torch_generator(config.seed, "views", moment.number)
     device = next(network.parameters()).device
     network.train()
     pixels = [to_float(part.to(device)) for part in (images, partners)]
-    views = make_views(pixels[0], config.views, generator, pixels[1])
-    augmented = augment(torch.cat(views), config.augmentation, generator)
-    outputs = network(channels_last(augmented)).reshape(len(augmented), network.heads, network.clusters)
+    views = make_views(pixels[0], config.views, generator, pixels[1], share)
+    augmented = augment(torch.cat(views), config.augmentation, generator, share, batches=2)
+    with whole_batch_statistics(network, world):
+        outputs = network(channels_last(augmented)).reshape(len(augmented), network.heads, network.clusters)
     soft = torch.softmax(outputs / settings.temperature, -1)
-    score, share = relaxed_surprise(*soft.tensor_split(2))
+    soft_i, soft_j = soft.tensor_split(2)
+    score, mean = relaxed_surprise(soft_i, soft_j, world, share)
     if not moment.refining:
-        score = score + diversity(share, settings, moment.progress)
+        score = score + diversity(mean, settings, moment.progress)
     peak = settings.refine_learning_rate if moment.refining else settings.learning_rate
     for group in ascent.param_groups:
         group["lr"] = learning_rate(peak, moment.in_stage, moment.progress)
     ascent.zero_grad(set_to_none=True)
     (-score.sum()).backward()  # type: ignore[no-untyped-call]
+    world.sum_gradients(network)
     ascent.step()
     labels_i, labels_j = outputs.detach().argmax(-1).tensor_split(2)
     return labels_i, labels_j

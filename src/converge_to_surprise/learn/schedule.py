@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ..config import Config, Stage, StageKind
-from . import randomness
+from . import order
 
 
 @dataclass(frozen=True)
@@ -97,5 +96,7 @@ def count_steps(config: Config, images: int) -> int:
 
 def batch_positions(step: Step, images: int, seed: int) -> Tensor:
     """The images of one search step: the epoch's random order cut into near-equal batches."""
-    order = torch.randperm(images, generator=randomness.torch_generator(seed, "order", step.epoch))
-    return order.tensor_split(step.batches)[step.batch]
+    size, larger = divmod(images, step.batches)
+    start = step.batch * size + min(step.batch, larger)
+    stop = start + size + (step.batch < larger)
+    return order.turns(images, start, stop, seed, step.epoch)

@@ -15,7 +15,6 @@ import time
 from collections.abc import Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,17 +23,15 @@ from ..config import Config
 from ..core.augment import augment
 from ..core.views import make_views, to_float
 from . import condense, consolidate, evolution, merge, neighbours, population, randomness, relaxed, schedule
-from .backbone import Backbone, build_network, fresh_network
+from .backbone import Backbone, fresh_network
 from .labelling import label_views
 from .network import ClusterNetwork, flatten, lively_network, load_flat
 from .record import Measures, Record, measure
+from .snapshot import Snapshot, merged_of, network_of, searched_network_of
+from .world import ALONE, World
 
-
-class Snapshot(NamedTuple):
-    """A trainer between two steps: tensors by name, and plain data."""
-
-    tensors: dict[str, Tensor]
-    data: dict[str, Any]
+AGREE_EVERY = 100
+"""Steps after which processes compare their weights."""
 
 
 def available_threads() -> int:
@@ -46,7 +43,11 @@ class Trainer:
     """Carries a network through a schedule."""
 
     def __init__(
-        self, images: Tensor, config: Config, score: evolution.Score | None = None, backbone: Backbone | None = None
+        self,
+        images: Tensor,
+        config: Config,
+        score: evolution.Score | None = None,
+        backbone: Backbone | None = None,
     ) -> None:
         """``images``: uint8 (N, C, H, W). ``score``: what evolution maximises, in place of the configured one.
         ``backbone``: the user's own network in place of ResNet-9.
@@ -55,6 +56,7 @@ class Trainer:
         self.images = images
         self.config = config
         self.backbone = backbone
+        self.world = ALONE
         self.score = score or evolution.named_score(config.evolution.score, config.network.clusters)
         self.device = torch.device(config.device)
         self.threads = config.threads or available_threads()
@@ -64,10 +66,16 @@ class Trainer:
         self.seconds = 0.0
         self.optimizer: torch.optim.Optimizer | None = None
         self.neighbours: Tensor | None = None
+        self.pool = neighbours.Pool(images, config.seed)
         self.merged: merge.Choice | None = None
         self.searched: ClusterNetwork | None = None
         with _threads(self.threads):
             self.network = self._start()
+
+    def join(self, world: World) -> None:
+        """Share the work with other processes, each of which has a trainer in the same state."""
+        self.world = world
+        self.threads = max(1, (self.config.threads or available_threads()) // world.local)
 
     def run(self) -> Generator[Record]:
         """Work through the remaining steps of the schedule."""
@@ -76,6 +84,8 @@ class Trainer:
             for step in remaining:
                 began = time.perf_counter()
                 measures = self._do(step, workers)
+                if step.number % AGREE_EVERY == AGREE_EVERY - 1:
+                    self.world.agree(self._shared_state())
                 self.seconds += time.perf_counter() - began
                 self.step = step.number + 1
                 yield Record(
@@ -99,7 +109,7 @@ class Trainer:
         fraction = evolution.fraction_perturbed(step.epoch, settings)
         generation = evolution.Generation(self.config.seed, step.number, fraction, settings)
         theta = flatten(self.network)
-        scores = population.scores(self.network, theta, generation, views, self.score, workers)
+        scores = population.scores(self.network, theta, generation, views, self.score, workers, self.world)
         load_flat(evolution.tell(theta, scores, generation), self.network)
         labels_i, labels_j = population.refresh(self.network, views, settings.chunk, workers)
         self.views += 2 * len(positions) * (settings.population + 1)
@@ -114,24 +124,28 @@ class Trainer:
         assert self.neighbours is not None
         positions = schedule.batch_positions(step, len(self.images), self.config.seed)
         generator = randomness.torch_generator(self.config.seed, "partners", step.number)
-        share = self.config.relaxed.neighbour_share
-        partners = neighbours.partners(self.neighbours, positions, share, generator)
-        labels_i, labels_j = relaxed.relaxed_step(
-            self.network, self.optimizer, self.images[positions], self.images[partners], self.config,
-            relaxed.Moment(step.number, step.in_stage, step.progress, refining),
+        partners = neighbours.partners(self.neighbours, positions, self.config.relaxed.neighbour_share, generator)
+        whole = len(positions)
+        self.views += 2 * whole
+        team, share = self.world.batch(whole)
+        if share is not None:
+            positions, partners = share.of(positions), share.of(partners)
+        pixels = self.images[positions]
+        labels = relaxed.relaxed_step(
+            self.network, self.optimizer, pixels, self.pool.partners(pixels, positions, partners), self.config,
+            relaxed.Moment(step.number, step.in_stage, step.progress, refining), team, share,
         )  # fmt: skip
-        self.views += 2 * len(positions)
         # The head in the middle has the middle one of the floors.
-        head = self.network.heads // 2
-        return self._measure(labels_i[:, head], labels_j[:, head])
+        both = torch.stack(labels, 1)[..., self.network.heads // 2].cpu()
+        return self._measure(*team.gather(both, whole).unbind(1))
 
     def _alike(self, network: ClusterNetwork | None) -> Tensor:
-        return neighbours.alike(network, self.images, self.config, self.threads)
+        return neighbours.alike(network, self.images, self.config, self.threads, self.world)
 
     def _merge(self, step: schedule.Step) -> Measures:
         if self.neighbours is None:
             self.neighbours = self._alike(None)
-        trial = merge.try_borders(self.network, self.images, self.neighbours, self.config, step.number)
+        trial = merge.try_borders(self.network, self.images, self.neighbours, self.config, step.number, self.world)
         counts = (trial.wide + trial.alike).double().numpy()
         trees = [merge.merge_tree(table, self.config.merge.smallest) for table in counts]
         generator = randomness.torch_generator(self.config.seed, "heads", step.number)
@@ -141,17 +155,16 @@ class Trainer:
         self.searched = self.network.one_head(self.merged.head)
         self.optimizer = None  # its memory is of parameters that are no more
         self.network = condense.condense(
-            self.network, self.images, self.neighbours, trees, self.merged, self.config, step.number
+            self.network, self.images, self.neighbours, trees, self.merged, self.config, step.number, self.world
         )
-        labels_i, labels_j = label_views(self.network, self.images, self.config.views)
-        return self._measure(labels_i, labels_j)
+        return self._measure(*label_views(self.network, self.images, self.config.views, self.world))
 
     def _consolidate(self, step: schedule.Step) -> Measures:
         if step.first:
             self.optimizer = consolidate.optimizer(self.network, self.config)
         assert self.optimizer is not None
         labels_i, labels_j, views = consolidate.consolidation_pass(
-            self.network, self.optimizer, self.images, self.config, step.number
+            self.network, self.optimizer, self.images, self.config, step.number, self.world
         )
         self.views += views
         return self._measure(labels_i, labels_j)
@@ -186,6 +199,11 @@ class Trainer:
             return 0 if labels is None else len(torch.cat(labels).bincount().nonzero())
 
         return lively_network(draw, alive, min(settings.alive, settings.clusters))
+
+    def _shared_state(self) -> list[Tensor]:
+        """What must be the same in every process."""
+        slots = [] if self.optimizer is None else list(self.optimizer.state.values())
+        return [*self.network.state_dict().values(), *(value for slot in slots for value in slot.values())]
 
     def snapshot(self) -> Snapshot:
         """A copy of the state after the last finished step."""
@@ -229,35 +247,6 @@ class Trainer:
                     state.setdefault(int(index), {})[slot] = value
             self.optimizer.load_state_dict({"state": state, "param_groups": data["optimizer"]})
         randomness.restore_global_state(data["random"])
-
-
-def network_of(snapshot: Snapshot, config: Config, channels: int, backbone: Backbone | None = None) -> ClusterNetwork:
-    """The network in a snapshot."""
-    clusters, heads = snapshot.data["clusters"], snapshot.data["heads"]
-    network = build_network(channels, config.network, clusters, heads, backbone)
-    return _load(network, snapshot, "network.", config)
-
-
-def searched_network_of(
-    snapshot: Snapshot, config: Config, channels: int, backbone: Backbone | None = None
-) -> ClusterNetwork | None:
-    """The network as it was before merging, with the head that was chosen; None before merging."""
-    if snapshot.data["merged"] is None:
-        return None
-    network = build_network(channels, config.network, config.network.clusters, 1, backbone)
-    return _load(network, snapshot, "searched.", config)
-
-
-def merged_of(snapshot: Snapshot) -> merge.Choice | None:
-    """How clusters were merged, if they were."""
-    data = snapshot.data["merged"]
-    return merge.Choice.of(data) if data else None
-
-
-def _load(network: ClusterNetwork, snapshot: Snapshot, prefix: str, config: Config) -> ClusterNetwork:
-    state = {name.removeprefix(prefix): v for name, v in snapshot.tensors.items() if name.startswith(prefix)}
-    network.load_state_dict(state)
-    return network.to(torch.device(config.device))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..configfile import read_bounded
 from ..data.room import check_room
-from ..learn.trainer import Snapshot
+from ..learn.snapshot import Snapshot
 from .files import flush_folder, read_json, write_atomically, write_json
 
 FORMAT = "converge-to-surprise checkpoint"
@@ -34,7 +34,7 @@ def save(folder: Path, snapshot: Snapshot, run: str = "") -> Path:
         folder.mkdir()
         flush_folder(folder.parent)
     step = snapshot.data["step"]
-    content = _serialised({key: value.cpu().contiguous() for key, value in snapshot.tensors.items()})
+    content = _serialised(_plain(snapshot))
     path = folder / f"{_stem(step)}.json"
     write_atomically(path.with_suffix(".safetensors"), content)
     data = json.loads(json.dumps(snapshot.data))  # as it will be read: names of numbers become words
@@ -53,6 +53,22 @@ def _serialised(tensors: dict[str, Tensor]) -> bytes:
         if type(error).__name__ == "PanicException":  # how safetensors says that it got no memory
             raise MemoryError(str(error)) from None
         raise
+
+
+def pack(snapshot: Snapshot) -> bytes:
+    """A snapshot as bytes, for another process."""
+    data = json.dumps(snapshot.data).encode()
+    return len(data).to_bytes(8, "little") + data + _serialised(_plain(snapshot))
+
+
+def unpack(content: bytes) -> Snapshot:
+    """The inverse of ``pack``."""
+    size = int.from_bytes(content[:8], "little")
+    return Snapshot(safetensors.torch.load(content[8 + size :]), json.loads(content[8 : 8 + size]))
+
+
+def _plain(snapshot: Snapshot) -> dict[str, Tensor]:
+    return {key: value.cpu().contiguous() for key, value in snapshot.tensors.items()}
 
 
 def tidy(folder: Path, step: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,16 @@ LARGEST_JSON = 64 << 20
 """Bytes. Nothing that this program writes as one JSON text comes near it."""
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write to a temporary file in the same folder, flush it to disk, rename it, flush the folder.
 
-    A crash, a full disk or a kill leaves the old file or the new one, never a part.
+    A crash, a full disk or a kill leaves the old file or the new one, never a part. What is too large to be held
+    at once may come in pieces.
     """
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from ..data.reading import Quarantined
+from ..learn.labelling import Reading
 from .files import write_atomically
 from .model import Model, Prediction
+
+ROWS = 10_000
+"""Images whose rows are held as text at a time."""
 
 
 def columns(first: str, model: Model) -> list[str]:
@@ -39,23 +43,27 @@ def rows(prediction: Prediction, images: Sequence[str | int], model: Model) -> I
         yield list(row)
 
 
-def write_labels(
-    path: Path, prediction: Prediction, model: Model, parts: Tensor | None, names: Sequence[str] | None
-) -> None:
+def write_labels(path: Path, reading: Reading, model: Model, parts: Tensor | None, names: Sequence[str] | None) -> None:
     """The clusters of all training images; with their un-merged parts if there is a merge tree."""
-    images: Sequence[str | int] = names if names is not None else range(len(prediction.cluster))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*columns("image" if names is None else "path", model), "part"])
-    finest = [-1] * len(images) if parts is None else parts.tolist()
-    writer.writerows([*row, part] for row, part in zip(rows(prediction, images, model), finest, strict=True))
-    write_atomically(path, text.getvalue().encode("utf-8", "surrogateescape"))
+    images: Sequence[str | int] = names if names is not None else range(len(reading.output))
+
+    def pieces() -> Iterator[bytes]:
+        yield _encoded([[*columns("image" if names is None else "path", model), "part"]])
+        for start in range(0, len(images), ROWS):
+            some = slice(start, start + ROWS)
+            found = rows(model.name(Reading(*(column[some] for column in reading))), images[some], model)
+            finest = [-1] * len(images[some]) if parts is None else parts[some].tolist()
+            yield _encoded([*row, part] for row, part in zip(found, finest, strict=True))
+
+    write_atomically(path, pieces())
 
 
 def write_quarantine(path: Path, quarantine: Sequence[Quarantined]) -> None:
     """The files that were put aside, and why."""
+    write_atomically(path, _encoded([["file", "reason"], *quarantine]))
+
+
+def _encoded(lines: Iterable[Iterable[Any]]) -> bytes:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["file", "reason"])
-    writer.writerows(quarantine)
-    write_atomically(path, text.getvalue().encode("utf-8", "surrogateescape"))
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue().encode("utf-8", "surrogateescape")

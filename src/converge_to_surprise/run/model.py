@@ -18,6 +18,7 @@ from ..learn.confidence import fit_sharpness
 from ..learn.labelling import Reading, read, read_whole
 from ..learn.merge import Choice
 from ..learn.network import ClusterNetwork
+from ..learn.world import ALONE, World
 from .names import Names
 
 UNCALIBRATED = 10.0
@@ -33,10 +34,17 @@ class Labeller:
     sizes: tuple[int, ...]
 
     @classmethod
-    def fitted(cls, network: ClusterNetwork, images: Tensor, config: Config) -> tuple[Labeller, Reading]:
-        """Calibrate a network on its training images; also what it says of them."""
-        sharpness = fit_sharpness(network, images, config)
-        reading = read_whole(network, images, config.views, sharpness)
+    def fitted(
+        cls,
+        network: ClusterNetwork,
+        images: Tensor,
+        config: Config,
+        probabilities: bool = True,
+        world: World = ALONE,
+    ) -> tuple[Labeller, Reading]:
+        """Calibrate a network on its training images; also what it says of them, if wanted without probabilities."""
+        sharpness = fit_sharpness(network, images, config, world)
+        reading = read_whole(network, images, config.views, sharpness, probabilities, world)
         sizes = tuple(reading.output.bincount(minlength=network.clusters).tolist())
         return cls(network, sharpness, sizes), reading
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..learn.network import ClusterNetwork
-from ..learn.trainer import merged_of, network_of, searched_network_of
+from ..learn.snapshot import merged_of, network_of, searched_network_of
 from . import checkpoint, devices, modelfile, vetting
 from .model import UNCALIBRATED, Labeller, Model
 from .names import read_names

@@ -62,6 +62,23 @@ class Description:
         settings = json.dumps(to_dict(self.config), sort_keys=True)
         return hashlib.sha256(f"{self.fingerprint} {settings}".encode()).hexdigest()
 
+    def plain(self) -> dict[str, Any]:
+        """As plain data, the inverse of ``parse``."""
+        return {**dataclasses.asdict(self), "config": to_dict(self.config)}
+
+    @classmethod
+    def parse(cls, data: dict[str, Any]) -> Description:
+        """A description from plain data; a ValueError says what is wrong with it."""
+        kinds = typing.get_type_hints(cls)
+        # Earlier versions did not say where the labels come from.
+        if wrong := (data.keys() | {"labels"}) ^ kinds.keys():
+            raise ValueError(f"{', '.join(sorted(wrong))} is missing or unknown")
+        given = {name: typed(value, kinds[name], name) for name, value in data.items() if name != "config"}
+        found = cls(**given, config=overlay(Config(), data["config"]))
+        if min(found.images, *found.shape) < 1 or found.shape[0] not in (1, 3):
+            raise ValueError(f"there are no {found.images} images of {found.shape}")
+        return found
+
 
 class RunFolder:
     """A run folder by its path. Opening and creating check; the rest trusts."""
@@ -151,8 +168,7 @@ class RunFolder:
 
     def describe(self, description: Description) -> None:
         """Write config.json."""
-        data = dataclasses.asdict(description) | {"config": to_dict(description.config)}
-        write_json(self.config, {"format": FORMAT, "version": VERSION, **data})
+        write_json(self.config, {"format": FORMAT, "version": VERSION, **description.plain()})
 
     def description(self) -> Description:
         """Read config.json."""
@@ -162,15 +178,7 @@ class RunFolder:
         if (version := data.pop("version", None)) != VERSION:
             raise ValueError(f"{self.config} has version {version}; this program reads version {VERSION}")
         try:
-            kinds = typing.get_type_hints(Description)
-            # Earlier versions did not say where the labels come from.
-            if wrong := (data.keys() | {"labels"}) ^ kinds.keys():
-                raise ValueError(f"{', '.join(sorted(wrong))} is missing or unknown")
-            config = overlay(Config(), data.pop("config"))
-            found = Description(**{name: typed(data[name], kinds[name], name) for name in data}, config=config)
-            if min(found.images, *found.shape) < 1 or found.shape[0] not in (1, 3):
-                raise ValueError(f"there are no {found.images} images of {found.shape}")
-            return found
+            return Description.parse(data)
         except ValueError as error:
             raise ValueError(f"{self.config} is damaged: {error}") from None
 

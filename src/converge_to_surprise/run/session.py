@@ -7,8 +7,10 @@ import platform
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -24,7 +26,8 @@ from ..data.reading import LabelSource
 from ..learn.labelling import Reading
 from ..learn.record import Record
 from ..learn.trainer import Trainer
-from . import checkpoint, devices, modelfile, vetting
+from ..learn.world import World
+from . import checkpoint, devices, distributed, modelfile, vetting
 from .files import write_json
 from .labels import write_labels, write_quarantine
 from .model import Labeller, Model
@@ -32,6 +35,8 @@ from .opening import of_this_run
 from .result import Assessment, judge
 from .rundir import Description, RunFolder
 
+RESTARTS = 3
+"""How often helpers that are lost are replaced."""
 Reader = Callable[[Record], None]
 """Gets every record of the stream: a progress bar, a log."""
 
@@ -147,6 +152,42 @@ def reopen(run: RunFolder, dataset: Dataset) -> tuple[Trainer, list[str]]:
     return trainer, problems
 
 
+def take_up(run: RunFolder, dataset: Dataset, config: Config) -> tuple[Trainer, list[str]]:
+    """The trainer of a run that the same command began, with the same images and settings; else the run is refused."""
+    description = run.description()
+    # How many threads and processes there are can change when machines are lost or join.
+    same = replace(config, threads=description.config.threads, processes=description.config.processes)
+    if same != description.config or fingerprint(dataset.train.images) != description.fingerprint:
+        run.check_free()
+        raise ValueError(
+            f"{run.path} holds a run with other images or settings; several processes do not replace it: "
+            "give another folder, or remove it"
+        )
+    with run.locked():
+        return reopen(run, dataset)
+
+
+def carry_on_together(
+    run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[Reader], world: World
+) -> Assessment:
+    """``carry_on`` with as many processes as there are or are wanted. Helpers that were started here and are lost are
+    started again, a few times.
+    """
+    restarts = 0
+    while True:
+        try:
+            with distributed.helped(world, trainer.config.processes) as team:
+                trainer.join(team)
+                return carry_on(run, trainer, dataset, readers)
+        except distributed.Lost as lost:
+            saved, _ = checkpoint.load_newest(run.checkpoints, run.description().identity)
+            if saved is None or restarts == RESTARTS or not world.alone:
+                raise
+            restarts += 1
+            warnings.warn(f"{lost}; its work is begun again at step {saved.data['step']}", stacklevel=2)
+            trainer.restore(saved)
+
+
 def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[Reader]) -> Assessment:
     """Work through what remains of the schedule and write the result.
 
@@ -161,6 +202,9 @@ def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[R
         run.sweep()
         checkpoint.tidy(run.checkpoints, trainer.step)  # before the history: it must never be shorter than a checkpoint
         run.forget_after(trainer.step)
+        if not trainer.world.alone:
+            distributed.order(trainer.world, "train", {"description": description.plain()})
+            trainer.world.tell(checkpoint.pack(trainer.snapshot()))
         with run.history_file() as history:
             latest, saved, due = trainer.snapshot(), trainer.step, time.monotonic() + seconds
             records = trainer.run()
@@ -195,20 +239,21 @@ class Finished(NamedTuple):
     """The same of the network before merging, if there is a merge tree."""
 
 
-def finish(trainer: Trainer) -> Finished:
-    """Calibrate the networks that a trainer has made."""
-    images, config = trainer.images, trainer.config
-    final, reading = Labeller.fitted(trainer.network.single(), images, config)
-    searched, finer = Labeller.fitted(trainer.searched, images, config) if trainer.searched else (None, None)
+def finish(trainer: Trainer, probabilities: bool = True) -> Finished:
+    """Calibrate the networks that a trainer has made. Without ``probabilities`` those before merging are left out."""
+    images, config, world = trainer.images, trainer.config, trainer.world
+    final, reading = Labeller.fitted(trainer.network.single(), images, config, world=world)
+    before = trainer.searched and Labeller.fitted(trainer.searched, images, config, probabilities, world)
+    searched, finer = before or (None, None)
     channels, height, width = images.shape[1:]
     return Finished(Model(config, (channels, height, width), final, searched, trainer.merged), reading, finer)
 
 
 def _finish(run: RunFolder, trainer: Trainer, dataset: Dataset) -> Assessment:
-    model, reading, finer = finish(trainer)
+    model, reading, finer = finish(trainer, probabilities=False)
     assessment = judge(model, reading, dataset.train.labels, both=True)
     modelfile.save(run.model, model)
-    write_labels(run.labels, model.name(reading), model, finer and finer.output, dataset.train.names)
+    write_labels(run.labels, reading, model, finer and finer.output, dataset.train.names)
     write_json(
         run.result,
         {

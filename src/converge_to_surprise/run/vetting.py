@@ -19,7 +19,7 @@ from ..data.room import check_room
 from ..learn import schedule
 from ..learn.backbone import build_network
 from ..learn.network import ClusterNetwork
-from ..learn.trainer import Snapshot
+from ..learn.snapshot import Snapshot
 
 
 def check_network(config: Config, channels: int) -> None:

@@ -6,14 +6,15 @@ import hashlib
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
 
-from ..run import onnxfile
+from ..learn.world import World
+from ..run import distributed, onnxfile
 from ..run.model import Model
 from ..run.opening import open_model
 from ..run.rundir import RunFolder
@@ -21,7 +22,7 @@ from ..run.session import Interrupted
 from ..screen import CountDisplay
 from . import predict as predicting
 from . import sort as sorting
-from .images import Source
+from .images import CHUNK, Source
 
 RunOrModel = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
 SourceName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE")]
@@ -49,6 +50,8 @@ class Predict:
     """Folder with local copies of the named data sets."""
     threads: int = 0
     """Pictures decoded at the same time; 0: as many as the machine offers."""
+    processes: int = 1
+    """Processes on this machine that share the images."""
     force: bool = False
     """Write over a table that exists."""
 
@@ -91,22 +94,51 @@ class Export:
     """Write over a file that exists."""
 
 
-def predict(command: Predict, console: Console) -> None:
+def predict(command: Predict, console: Console, world: World) -> None:
+    if not 1 <= command.processes <= 1024:
+        raise ValueError(f"--processes is {command.processes}; it must be from 1 to 1024")
     model = _model(command.run, command.clusters)
     _check_confidence(command.min_confidence)
     predicting.check_out(command.out)
     _check_free(command.out, command.force)
     source = Source.open(command.source, model.shape, command.split, command.data_dir)
     wishes = predicting.Wishes(command.embedding, command.min_confidence, command.threads)
+    identity, out = _identity(command.run), command.out.resolve()
     hint = "run the same command again to go on"
-    with _stoppable(hint), CountDisplay(console, "images", len(source)) as progress:
-        done = predicting.predict(model, source, command.out, wishes, _identity(command.run), progress)
+    with _stoppable(hint), distributed.helped(world, command.processes) as team:
+        if not team.alone:
+            details = {
+                "run": str(command.run.resolve()), "clusters": command.clusters, "source": command.source,
+                "split": command.split, "data_dir": command.data_dir and str(command.data_dir.resolve()),
+                "out": str(out), "wishes": asdict(wishes), "identity": identity,
+            }  # fmt: skip
+            distributed.order(team, "predict", details)
+        with CountDisplay(console, "images", len(team.part(len(source), CHUNK))) as progress:
+            done = predicting.predict(model, source, out, wishes, identity, progress, team)
     if done.resumed_at:
         console.print(f"went on after {done.resumed_at:,} images", markup=False)
     console.print(f"{done.images:,} images in {command.out}", markup=False, soft_wrap=True)
     if done.quarantined:
         text = f"{done.quarantined:,} files could not be read: see {done.quarantine}"
         console.print(text, markup=False, soft_wrap=True)
+
+
+def help_predict(
+    world: World,
+    run: str,
+    clusters: int | None,
+    source: str,
+    split: Literal["train", "test"],
+    data_dir: str | None,
+    out: str,
+    wishes: dict[str, Any],
+    identity: str,
+) -> None:
+    """What another process does for ``predict``: its share of the images."""
+    model = _model(Path(run), clusters)
+    images = Source.open(source, model.shape, split, None if data_dir is None else Path(data_dir))
+    wanted = predicting.Wishes(**wishes)
+    predicting.predict(model, images, Path(out), wanted, identity, lambda done, total: None, world)
 
 
 def sort(command: Sort, console: Console) -> None:

@@ -17,6 +17,8 @@ from ..data import datasets
 from ..data.listing import Listing
 from ..data.pictures import stream
 from ..data.reading import Quarantined, Reading
+from ..learn.world import ALONE, World
+from ..run.decoding import shared_decoder
 from ..run.session import fingerprint
 from ..screen import CountDisplay
 
@@ -79,18 +81,18 @@ class Source:
             digest.update(f"{name}\0{state}\0".encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
-    def chunks(self, start: int = 0, threads: int = 0) -> Iterator[Chunk]:
-        """The images from ``start`` on."""
+    def chunks(self, rows: range, threads: int = 0) -> Iterator[Chunk]:
+        """Some of the images that follow one another."""
         if self.listing is not None:
             names, paths = self.listing.names, self.listing.paths
-            for part in stream(self.listing, self.shape, threads, start):
+            for part in stream(self.listing, self.shape, threads, rows.start, rows.stop):
                 kept = part.positions.tolist()
                 pixels = torch.from_numpy(part.pixels)
                 yield Chunk(part.stop, [names[k] for k in kept], pixels, [paths[k] for k in kept], part.quarantined)
             return
         assert self.array is not None
-        for first in range(start, len(self.array), CHUNK):
-            images = self.array[first : first + CHUNK]
+        for first in range(rows.start, rows.stop, CHUNK):
+            images = self.array[first : min(first + CHUNK, rows.stop)]
             stop = first + len(images)
             yield Chunk(stop, range(first, stop), images, None, [])
 
@@ -106,8 +108,13 @@ def check_shape(source: str, images: Tensor, shape: Shape) -> None:
 
 
 def load_shown(
-    source: str, data_dir: Path | None, reading: Reading, console: Console, shape: Shape | None = None
+    source: str,
+    data_dir: Path | None,
+    reading: Reading,
+    console: Console,
+    shape: Shape | None = None,
+    world: World = ALONE,
 ) -> datasets.Dataset:
-    """The images of a source; decoding pictures is shown."""
+    """The images of a source; decoding pictures is shown, and shared by the processes that there are."""
     with CountDisplay(console, "pictures read", 0) as progress:
-        return datasets.load(source, data_dir, reading, progress, shape)
+        return datasets.load(source, data_dir, reading, progress, shape, shared_decoder(world))

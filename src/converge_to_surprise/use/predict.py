@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ from typing import Any
 
 import torch
 
+from ..learn.world import ALONE, World
 from ..run.files import flush_folder, read_json, write_json
 from ..run.labels import columns, rows
 from ..run.model import Model, Prediction
-from .images import Source
+from .images import CHUNK, Source
 
 SAVE_SECONDS = 2.0
 Progress = Callable[[int, int], None]
@@ -48,16 +50,17 @@ class Predicted:
 class _Part:
     """A table that grows, and up to where it is good."""
 
-    def __init__(self, out: Path, job: str) -> None:
+    def __init__(self, out: Path, job: str, rank: int = 0) -> None:
         self.out = out
-        self.table = out.with_name(out.name + ".part")
-        self.aside = out.with_name(out.name + ".part.quarantine")
-        self.state = out.with_name(out.name + ".part.json")
+        stem = f"{out.name}.part{rank or ''}"
+        self.table = out.with_name(stem)
+        self.aside = out.with_name(f"{stem}.quarantine")
+        self.state = out.with_name(f"{stem}.json")
         self.job = job
 
-    def begin(self) -> dict[str, int]:
+    def begin(self, start: int) -> dict[str, int]:
         """Where to go on: what the last good state says, if it is of the same job; else from the start."""
-        fresh = {"done": 0, "images": 0, "quarantined": 0, "table": 0, "aside": 0}
+        fresh = {"done": start, "images": 0, "quarantined": 0, "table": 0, "aside": 0}
         state = fresh
         if self.state.is_file():
             try:
@@ -82,12 +85,37 @@ class _Part:
             path.unlink(missing_ok=True)
 
 
-def predict(model: Model, source: Source, out: Path, wishes: Wishes, identity: str, progress: Progress) -> Predicted:
-    """Write the table of a source's images to ``out`` (.csv or .parquet); ``identity`` tells the model from others."""
+def predict(
+    model: Model,
+    source: Source,
+    out: Path,
+    wishes: Wishes,
+    identity: str,
+    progress: Progress,
+    world: World = ALONE,
+) -> Predicted:
+    """Write the table of a source's images to ``out`` (.csv or .parquet); ``identity`` tells the model from others.
+
+    Several processes write a part each, of whole chunks, so that what is said of an image does not depend on their
+    number; the first one joins the parts.
+    """
     check_out(out)
-    part = _Part(out, json.dumps([identity, source.identity, wishes.embedding, wishes.min_confidence, model.level]))
-    state = part.begin()
-    resumed_at = state["done"]
+    wanted = [identity, source.identity, wishes.embedding, wishes.min_confidence, model.level, world.size]
+    parts = [_Part(out, json.dumps(wanted), rank) for rank in range(world.size)]
+    own = world.part(len(source), CHUNK)
+    state = _fill(model, source, parts[world.rank], wishes, own, progress)
+    found = [state["images"], state["quarantined"], state.pop("resumed") - own.start]
+    images, quarantined, resumed = world.gather(torch.tensor([found]), world.size).sum(0).tolist()
+    if world.rank == 0:
+        _join(parts)
+        _finish(parts[0], quarantined)
+    return Predicted(images, quarantined, _quarantine(out), resumed)
+
+
+def _fill(model: Model, source: Source, part: _Part, wishes: Wishes, own: range, progress: Progress) -> dict[str, int]:
+    """Write the rows of some images, from where that was broken off."""
+    state = part.begin(own.start)
+    state["resumed"] = state["done"]
     first = "path" if source.listing is not None else "image"
     with (
         part.table.open("a", encoding="utf-8", newline="", errors="surrogateescape") as table,
@@ -98,7 +126,7 @@ def predict(model: Model, source: Source, out: Path, wishes: Wishes, identity: s
             width = model.labeller.network.head.in_features
             writer.writerow([*columns(first, model), *(f"e{k}" for k in range(width if wishes.embedding else 0))])
         due = time.monotonic() + SAVE_SECONDS
-        for chunk in source.chunks(state["done"], wishes.threads):
+        for chunk in source.chunks(range(state["done"], own.stop), wishes.threads):
             seen = 0
             for found in model.predict(chunk.images):
                 names = chunk.names[seen : seen + len(found.cluster)]
@@ -115,8 +143,22 @@ def predict(model: Model, source: Source, out: Path, wishes: Wishes, identity: s
                     state[name] = os.fstat(file.fileno()).st_size
                 write_json(part.state, {"job": part.job, **state})
                 due = time.monotonic() + SAVE_SECONDS
-            progress(chunk.stop, len(source))
-    return _finish(part, state, resumed_at)
+            progress(chunk.stop - own.start, len(own))
+    return state
+
+
+def _join(parts: list[_Part]) -> None:
+    """Put the tables of all parts behind that of the first, without their headings."""
+    first, *others = parts
+    for column in ("table", "aside"):
+        with getattr(first, column).open("ab") as whole:
+            for other in others:
+                with getattr(other, column).open("rb") as file:
+                    if column == "table":
+                        file.readline()
+                    shutil.copyfileobj(file, whole)
+    for other in others:
+        other.remove()
 
 
 def check_out(out: Path) -> None:
@@ -144,20 +186,23 @@ def _rows(found: Prediction, names: Any, model: Model, wishes: Wishes) -> list[l
     return table
 
 
-def _finish(part: _Part, state: dict[str, int], resumed_at: int) -> Predicted:
+def _quarantine(out: Path) -> Path:
+    return out.with_name(out.stem + ".quarantine.csv")
+
+
+def _finish(part: _Part, quarantined: int) -> None:
     if part.out.suffix.lower() == ".parquet":
         _to_parquet(part.table, part.out)
     else:
         os.replace(part.table, part.out)
-    quarantine = part.out.with_name(part.out.stem + ".quarantine.csv")
-    if state["quarantined"]:
+    quarantine = _quarantine(part.out)
+    if quarantined:
         header = b"file,reason\n"
         quarantine.write_bytes(header + part.aside.read_bytes())
     else:
         quarantine.unlink(missing_ok=True)
     part.remove()
     flush_folder(part.out.parent)
-    return Predicted(state["images"], state["quarantined"], quarantine, resumed_at)
 
 
 def _to_parquet(table: Path, out: Path) -> None:

@@ -49,7 +49,7 @@ def sort(
     with (into / TABLE).open("w", encoding="utf-8", newline="", errors="surrogateescape") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["from", "to", "cluster", "confidence"])
-        for chunk in source.chunks(threads=threads):
+        for chunk in source.chunks(range(len(source)), threads):
             seen = 0
             for found in model.predict(chunk.images):
                 numbers = torch.where(found.confidence >= min_confidence, found.cluster, -1).tolist()

@@ -1,0 +1,278 @@
+"""How do time and memory of a run grow with the number of images?
+
+    python benchmarks/bigdata.py [--sizes 62500 125000 500000 1000000] [--pool 60000] [--side 8] [--threads 1]
+
+For each size an .npy file of turned, shifted and noisy digits is written block by block; a process of its own then goes
+through every stage of a run on it: fingerprint, neighbours by pixels, steps in the middle of an epoch, a checkpoint,
+merging, neighbours by features, steps of refining, labelling, the table of labels. Only the number of steps is limited.
+
+Seconds are those of the processor, which other programs on the machine disturb least (``wall`` has the clock's), a
+step's is the median. Memory is the process's own (RssAnon), not the pages of the file that the system keeps as long as
+nobody else needs them. Exponents are the slopes of log(value) over log(images): 0 is independent of the number of
+images, 1 is linear; those of the largest two sizes are disturbed least by what any number of images costs. ``cold`` is
+what 100 batches cost with none of the file in memory, in this program's order and in one permutation of all images.
+
+``--pool`` is the number of images among which neighbours are looked for. Neighbours of all images take time in
+proportion to both; with fewer images than the pool's the pool shrinks with them, so exponents are fitted without the
+neighbours of such sizes. The last line is one JSON object, also written to benchmarks/results/bigdata.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+
+from converge_to_surprise.config import Augmentation, Config, Network, Stage, Views
+from converge_to_surprise.core.augment import augment
+from converge_to_surprise.data import datasets
+from converge_to_surprise.data.store import check_clusterable
+from converge_to_surprise.learn import neighbours, order, schedule
+from converge_to_surprise.learn.trainer import Trainer
+from converge_to_surprise.run import checkpoint, session
+from converge_to_surprise.run.labels import write_labels
+from converge_to_surprise.run.result import judge
+
+SIZES = [62_500, 125_000, 500_000, 1_000_000]
+WRITTEN = 25_000
+"""Images that are made and written together."""
+WARM = 5
+"""Steps before those that are timed."""
+RESULTS = Path(__file__).parent / "results" / "bigdata.json"
+LINEAR = ("fingerprint", "neighbours_pixels", "neighbours_features", "labelling", "finishing")
+NEIGHBOURS = ("neighbours_pixels", "neighbours_features")
+
+
+def write_store(path: Path, count: int, side: int) -> None:
+    """A uint8 array (count, side, side) of digits, each turned, cropped, lit and disturbed in its own way."""
+    generator = torch.Generator().manual_seed(0)
+    small = torch.from_numpy(load_digits().images / 16).float()[:, None]
+    digits = F.interpolate(small, (side, side), mode="bilinear", align_corners=False)
+    changes = Augmentation(rotation=15, crop=1, brightness=0.3, contrast=0.3, sampling="bilinear", outside="image")
+    with path.open("wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (count, side, side)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, count, WRITTEN):
+            chosen = torch.randint(len(digits), (min(WRITTEN, count - start),), generator=generator)
+            pictures = augment(digits[chosen], changes, generator)
+            pictures += 0.05 * torch.randn(pictures.shape, generator=generator)
+            file.write((pictures.clamp(0, 1) * 255).to(torch.uint8).numpy().tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class Meter:
+    """Seconds and peak memory of the parts of a run."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.wall: dict[str, float] = {}
+        self.megabytes: dict[str, float] = {}
+        self._part = "start"
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            with open("/proc/self/status") as status:
+                (own,) = (int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+            self.megabytes[self._part] = max(self.megabytes.get(self._part, 0.0), own / 1024)
+            time.sleep(0.01)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        self._part = name
+        began = time.process_time(), time.perf_counter()
+        yield
+        self.seconds[name] = time.process_time() - began[0]
+        self.wall[name] = time.perf_counter() - began[1]
+        self._part = "between"
+
+
+def a_config(threads: int, width: int) -> Config:
+    return Config(
+        threads=threads,
+        schedule=(Stage("search", "relaxed", 1), Stage("merge", "merge", 1), Stage("refine", "refine", 1)),
+        views=Views(fill=True),
+        augmentation=Augmentation(rotation=15, crop=1, brightness=0.2, contrast=0.2, sampling="bilinear"),
+        network=Network(width=width, folded=True),
+    )
+
+
+def some_steps(trainer: Trainer, first: int, count: int, meter: Meter, name: str) -> float:
+    """Median seconds of ``count`` steps from step number ``first`` on, with the snapshot that is taken after each."""
+    trainer.step = first
+    records = trainer.run()
+    times = []
+    with meter.part(name):
+        for _ in range(WARM + count):
+            began = time.process_time()
+            next(records)
+            trainer.snapshot()
+            times.append(time.process_time() - began)
+    records.close()
+    return statistics.median(times[WARM:])
+
+
+def one_step(trainer: Trainer, number: int, meter: Meter, name: str) -> None:
+    trainer.step = number
+    records = trainer.run()
+    with meter.part(name):
+        next(records)
+    records.close()
+
+
+def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """One size, in this process."""
+    neighbours.POOL = options.pool
+    torch.set_num_threads(options.threads)
+    meter = Meter()
+    with meter.part("opening"):
+        store = datasets.load(str(path)).train
+        check_clusterable(store, str(path))
+    with meter.part("fingerprint"):
+        session.fingerprint(store.images)
+    config = a_config(options.threads, options.width)
+    with meter.part("first network"):
+        trainer = Trainer(store.images, config)
+    batches = schedule.batches_per_epoch(len(store), config.relaxed.batch)
+    middle = (batches - WARM - options.steps) // 2
+    one_step(trainer, 0, meter, "neighbours_pixels")  # which come before the first step
+    steps = {"search": some_steps(trainer, middle, options.steps, meter, "search")}
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        with meter.part("checkpoint"):
+            saved = checkpoint.save(Path(folder) / "checkpoints", trainer.snapshot())
+            checkpoint_bytes = saved.with_suffix(".safetensors").stat().st_size
+        one_step(trainer, batches, meter, "merge")
+        one_step(trainer, batches + 1, meter, "neighbours_features")
+        steps["refine"] = some_steps(trainer, batches + 1 + middle, options.steps, meter, "refine")
+        with meter.part("labelling"):
+            model, reading, finer = session.finish(trainer, probabilities=False)
+        with meter.part("finishing"):
+            judge(model, reading, None, both=True)
+            write_labels(Path(folder) / "labels.csv", reading, model, finer and finer.output, None)
+    return {
+        "images": len(store),
+        "clusters": model.clusters,
+        "step": {name: round(value, 5) for name, value in steps.items()},
+        "seconds": {name: round(value, 3) for name, value in meter.seconds.items()},
+        "wall": {name: round(value, 2) for name, value in meter.wall.items()},
+        "megabytes": {name: round(value, 1) for name, value in meter.megabytes.items()},
+        "peak_megabytes": round(max(meter.megabytes.values()), 1),
+        "checkpoint_bytes": checkpoint_bytes,
+    }
+
+
+def cold(path: Path, images: int, whole: bool) -> dict[str, float]:
+    """Read 100 batches of an epoch with none of the file in memory."""
+    gc.collect()  # pages that are still mapped cannot be given up
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    store = datasets.load(str(path)).train
+    turns = torch.randperm(images) if whole else None
+    before, began = _read_bytes(), time.perf_counter()
+    for batch in range(100):
+        start = 250 * batch
+        positions = order.turns(images, start, start + 250, 0, 0) if turns is None else turns[start : start + 250]
+        store.images[positions].sum()
+    return {
+        "seconds": round(time.perf_counter() - began, 3),
+        "megabytes_read": round((_read_bytes() - before) / 1e6, 1),
+    }
+
+
+def _read_bytes() -> int:
+    words = Path("/proc/self/io").read_text().split()
+    return int(words[words.index("read_bytes:") + 1])
+
+
+def exponent(sizes: list[int], values: list[float]) -> float:
+    """Slope of log(value) over log(size)."""
+    return round(float(np.polyfit(np.log(sizes), np.log(values), 1)[0]), 3)
+
+
+def growth(found: list[dict[str, Any]], pool: int) -> dict[str, float]:
+    """The exponent of everything that is timed, and of the memory."""
+    sizes = [row["images"] for row in found]
+    exponents = {f"step_{name}": exponent(sizes, [row["step"][name] for row in found]) for name in found[0]["step"]}
+    for name in LINEAR:
+        used = [row for row in found if name not in NEIGHBOURS or row["images"] >= pool]
+        if len(used) > 1:
+            exponents[name] = exponent([row["images"] for row in used], [row["seconds"][name] for row in used])
+    exponents["memory"] = exponent(sizes, [row["peak_megabytes"] for row in found])
+    return exponents
+
+
+def summary(found: list[dict[str, Any]], pool: int) -> dict[str, Any]:
+    """Exponents, and the bytes of memory that every further image takes."""
+    slope = np.polyfit([row["images"] for row in found], [row["peak_megabytes"] * 2**20 for row in found], 1)[0]
+    return {
+        "exponents": growth(found, pool),
+        "exponents_of_the_largest_two": growth(found[-2:], pool),
+        "bytes_per_image": round(float(slope), 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--pool", type=int, default=neighbours.POOL)
+    parser.add_argument("--side", type=int, default=8)
+    parser.add_argument("--width", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--work", type=Path, default=None, help="folder for the images: they take side² bytes each")
+    parser.add_argument("--measure", type=Path, default=None, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    fewest = 250 * (WARM + options.steps + 2)
+    if min(options.sizes) < fewest:
+        parser.error(
+            f"--sizes has {min(options.sizes)}; with {options.steps} steps at least {fewest} images are needed"
+        )
+    if options.measure is not None:
+        print(json.dumps(measure(options.measure, options)))
+        return
+    found = []
+    for size in options.sizes:
+        with tempfile.TemporaryDirectory(dir=options.work) as folder:
+            path = Path(folder) / "images.npy"
+            write_store(path, size, options.side)
+            reading = {"own_order": cold(path, size, False), "whole_permutation": cold(path, size, True)}
+            words = [sys.executable, __file__, *sys.argv[1:], "--measure", str(path)]
+            ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+        found.append({**json.loads(ended.stdout.splitlines()[-1]), "cold": reading})
+        print(json.dumps(found[-1]), flush=True)
+    result = {
+        "command": shlex.join(["python", "benchmarks/bigdata.py", *sys.argv[1:]]),
+        "pool": options.pool,
+        "threads": options.threads,
+        "versions": session.versions(),
+        **summary(found, options.pool),
+        "sizes": found,
+    }
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    print(
+        json.dumps(
+            {name: result[name] for name in ("exponents", "exponents_of_the_largest_two", "bytes_per_image", "pool")}
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

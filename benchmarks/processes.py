@@ -1,0 +1,86 @@
+"""Two processes of one thread against one process of two threads, on one machine.
+
+    python benchmarks/processes.py [--rounds 3] [--steps 60] [--processes 2] [--save FILE]
+
+Runs ``cts fit`` on random 28x28 images in both ways, alternating so that both see the same machine, for the relaxed
+search and for evolution, and takes the views per second of a typical step from each run's history. The last line is one
+JSON object with the figures and their ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from converge_to_surprise.learn.trainer import available_threads
+from converge_to_surprise.run.files import write_json
+from converge_to_surprise.run.session import versions
+
+SEARCHES = {
+    "relaxed": "--search relaxed",
+    "evolution": "--search evolution --evolution.batch 1000 --evolution.population 16 --evolution.ramp-epochs 1",
+}
+PER_STEP = {"relaxed": 250, "evolution": 1000}
+
+
+def views_per_second(folder: Path, source: Path, search: str, steps: int, processes: int, threads: int) -> float:
+    """Of the median step after the first few, which load and warm up."""
+    out = folder / f"{search}-{processes}-{time.monotonic_ns()}"
+    words = ["fit", source, "--out", out, "--threads", threads, "--processes", processes, "--no-report"]
+    epochs = -(-steps * PER_STEP[search] // len(np.load(source, mmap_mode="r")))
+    words += [*SEARCHES[search].split(), "--schedule", f"search={search}:{epochs}"]
+    command = [sys.executable, "-m", "converge_to_surprise", *map(str, words)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"})
+    records = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+    settled = records[len(records) // 5 :]
+    speeds = [
+        (later["views"] - earlier["views"]) / (later["seconds"] - earlier["seconds"])
+        for earlier, later in pairwise(settled)
+    ]
+    return float(statistics.median(speeds))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=60, help="of the relaxed search; evolution takes a tenth")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=available_threads())
+    parser.add_argument("--save", type=Path)
+    options = parser.parse_args()
+    figures: dict[str, Any] = {"threads": options.threads, "processes": options.processes}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = folder / "images.npy"
+        np.save(source, np.random.default_rng(0).integers(0, 256, (5000, 28, 28), dtype=np.uint8))
+        for search in SEARCHES:
+            steps = options.steps if search == "relaxed" else max(6, options.steps // 10)
+            found: dict[int, list[float]] = {1: [], options.processes: []}
+            for _ in range(options.rounds):
+                for processes, speeds in found.items():
+                    speeds.append(views_per_second(folder, source, search, steps, processes, options.threads))
+            one, several = (statistics.median(speeds) for speeds in found.values())
+            ratio = statistics.median(b / a for a, b in zip(*found.values(), strict=True))
+            figures[search] = {"one": round(one), "several": round(several), "ratio": round(ratio, 3)}
+            print(
+                f"{search}: {one:,.0f} views/s by one process, {several:,.0f} by {options.processes}: {ratio:.2f} times"
+            )
+    if options.save is not None:
+        about = {"command": "python " + " ".join(sys.argv), "versions": versions()}
+        write_json(options.save, {**about, "time": time.strftime("%Y-%m-%d %H:%M:%S"), **figures})
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

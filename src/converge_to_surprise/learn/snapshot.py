@@ -1,0 +1,49 @@
+"""A trainer between two steps as tensors and plain data, and the networks in it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..config import Config
+from . import merge
+from .backbone import Backbone, build_network
+from .network import ClusterNetwork
+
+
+class Snapshot(NamedTuple):
+    """A trainer between two steps: tensors by name, and plain data."""
+
+    tensors: dict[str, Tensor]
+    data: dict[str, Any]
+
+
+def network_of(snapshot: Snapshot, config: Config, channels: int, backbone: Backbone | None = None) -> ClusterNetwork:
+    """The network in a snapshot."""
+    clusters, heads = snapshot.data["clusters"], snapshot.data["heads"]
+    network = build_network(channels, config.network, clusters, heads, backbone)
+    return _load(network, snapshot, "network.", config)
+
+
+def searched_network_of(
+    snapshot: Snapshot, config: Config, channels: int, backbone: Backbone | None = None
+) -> ClusterNetwork | None:
+    """The network as it was before merging, with the head that was chosen; None before merging."""
+    if snapshot.data["merged"] is None:
+        return None
+    network = build_network(channels, config.network, config.network.clusters, 1, backbone)
+    return _load(network, snapshot, "searched.", config)
+
+
+def merged_of(snapshot: Snapshot) -> merge.Choice | None:
+    """How clusters were merged, if they were."""
+    data = snapshot.data["merged"]
+    return merge.Choice.of(data) if data else None
+
+
+def _load(network: ClusterNetwork, snapshot: Snapshot, prefix: str, config: Config) -> ClusterNetwork:
+    state = {name.removeprefix(prefix): v for name, v in snapshot.tensors.items() if name.startswith(prefix)}
+    network.load_state_dict(state)
+    return network.to(torch.device(config.device))

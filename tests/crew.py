@@ -1,0 +1,63 @@
+"""Real processes that form a gloo group, for tests of what they do together."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch.distributed as dist
+
+from converge_to_surprise.learn import trainer  # noqa: F401 - what the processes need, loaded once
+from converge_to_surprise.learn.world import World
+
+PATIENCE = 120.0
+
+
+def together(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """What ``work(world, *arguments)`` gives in each of ``size`` processes. It must be a function of a module."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    with tempfile.TemporaryDirectory() as folder:
+        ends, processes = [], []
+        for rank in range(size):
+            ours, theirs = context.Pipe(duplex=False)
+            process = context.Process(target=_live, args=(theirs, rank, size, folder, work, arguments))
+            process.start()
+            theirs.close()
+            ends.append(ours)
+            processes.append(process)
+        try:
+            return [_result(rank, end) for rank, end in enumerate(ends)]
+        finally:
+            for process in processes:
+                process.join(PATIENCE)
+                process.kill()
+
+
+def _result(rank: int, end: Connection) -> Any:
+    assert end.poll(PATIENCE), f"process {rank} hangs"
+    fine, value = end.recv()
+    assert fine, f"process {rank} failed:\n{value}"
+    return value
+
+
+def _live(end: Connection, rank: int, size: int, folder: str, work: Callable[..., Any], arguments: Any) -> None:
+    torch.set_num_threads(1)
+    try:
+        store = dist.FileStore(str(Path(folder) / "store"), size)  # type: ignore[attr-defined]
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=PATIENCE))
+        end.send((True, work(World(rank, size), *arguments)))
+        dist.barrier()
+        dist.destroy_process_group()
+    except BaseException:
+        end.send((False, traceback.format_exc()))

@@ -1,0 +1,56 @@
+"""The table of labels is written in pieces; nobody can tell from it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from converge_to_surprise.config import Config, Network
+from converge_to_surprise.learn.backbone import fresh_network
+from converge_to_surprise.learn.labelling import read_whole
+from converge_to_surprise.run import labels
+from converge_to_surprise.run.model import Labeller, Model
+
+
+@pytest.fixture(scope="module")
+def model(bars: Tensor) -> Model:
+    config = Config(network=Network(clusters=6, width=2))
+    network = fresh_network(1, config.network, 1, seed=0)
+    return Model(config, (1, 8, 8), Labeller(network, 10.0, (20, 30, 10, 5, 55, 0)))
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("tree", [False, True])
+def test_pieces_are_as_good_as_the_whole(
+    tmp_path: Path, model: Model, bars: Tensor, named: bool, tree: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = model.read_whole(bars)
+    names = [f"ä {number},\udcff.png" for number in range(len(bars))] if named else None
+    parts = torch.arange(len(bars)) % 7 if tree else None
+    written = []
+    for size in (len(bars), 50, 7, 1):
+        monkeypatch.setattr(labels, "ROWS", size)
+        labels.write_labels(tmp_path / "labels.csv", reading, model, parts, names)
+        written.append((tmp_path / "labels.csv").read_bytes())
+    assert len(set(written)) == 1
+    with (tmp_path / "labels.csv").open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        rows = list(csv.DictReader(file))
+    prediction = model.name(reading)
+    assert [int(row["cluster"]) for row in rows] == prediction.cluster.tolist()
+    assert [int(row["second"]) for row in rows] == prediction.second.tolist()
+    assert [row["path" if named else "image"] for row in rows] == (names or [str(n) for n in range(len(bars))])
+    assert [int(row["part"]) for row in rows] == ([-1] * len(bars) if parts is None else parts.tolist())
+
+
+def test_probabilities_can_be_left_out(model: Model, bars: Tensor) -> None:
+    network, views = model.final.network, model.config.views
+    whole = read_whole(network, bars, views, 10.0)
+    brief = read_whole(network, bars, views, 10.0, probabilities=False)
+    assert whole.probabilities.shape == (len(bars), 6)
+    assert brief.probabilities.shape == (len(bars), 0)
+    for name in ("view_i", "view_j", "output"):
+        assert torch.equal(getattr(whole, name), getattr(brief, name))

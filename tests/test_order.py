@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from converge_to_surprise.config import Config, Relaxed, Stage
+from converge_to_surprise.learn import order, randomness, schedule
+
+LARGE = order.LIMIT + 1
+SEARCH = Stage("search", "relaxed", 1)
+
+
+def forget() -> None:
+    """As in a new process."""
+    for kept in (order._permutation, order._windows, order._window):
+        kept.cache_clear()
+
+
+def epoch_of(images: int, batch: int, seed: int, epoch: int) -> list[Tensor]:
+    """The batches of an epoch."""
+    config = Config(schedule=(SEARCH,), relaxed=Relaxed(batch=batch))
+    step = next(schedule.steps(config, images))
+    return [
+        schedule.batch_positions(replace(step, epoch=epoch, batch=index), images, seed) for index in range(step.batches)
+    ]
+
+
+@given(st.integers(2, 3000), st.integers(2, 700), st.integers(0, 2**63 - 1), st.integers(0, 9))
+def test_few_images_come_in_one_permutation_as_they_always_did(images: int, batch: int, seed: int, epoch: int) -> None:
+    whole = torch.randperm(images, generator=randomness.torch_generator(seed, "order", epoch))
+    batches = schedule.batches_per_epoch(images, batch)
+    for found, expected in zip(epoch_of(images, batch, seed, epoch), whole.tensor_split(batches), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_the_limit_is_where_it_is_said_to_be() -> None:
+    whole = torch.randperm(order.LIMIT, generator=randomness.torch_generator(5, "order", 2))
+    assert torch.equal(order.turns(order.LIMIT, 0, order.LIMIT, 5, 2), whole)
+    assert torch.equal(order.turns(LARGE, 0, 500, 5, 2), order.local_turns(LARGE, 0, 500, 5, 2))
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 300_000), st.integers(1, 50), st.integers(0, 2**63 - 1), st.integers(0, 9))
+def test_every_image_has_one_turn_in_an_epoch(images: int, pieces: int, seed: int, epoch: int) -> None:
+    ends = torch.linspace(0, images, min(pieces, images) + 1).long().tolist()
+    found = [order.local_turns(images, a, b, seed, epoch) for a, b in pairwise(ends) if a < b]
+    assert torch.equal(torch.cat(found).sort().values, torch.arange(images))
+
+
+@settings(max_examples=5)
+@given(st.integers(LARGE, 2 * LARGE), st.integers(200, 5000), st.integers(0, 99))
+def test_many_images_come_once_each_in_near_equal_batches(images: int, batch: int, seed: int) -> None:
+    parts = epoch_of(images, batch, seed, 1)
+    sizes = [len(part) for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) <= batch
+    assert torch.equal(torch.cat(parts).sort().values, torch.arange(images))
+
+
+@settings(max_examples=10)
+@given(st.integers(LARGE, 10**8), st.data(), st.integers(0, 2**63 - 1), st.integers(0, 9))
+def test_a_turn_depends_on_nothing_that_was_asked_before(
+    images: int, data: st.DataObject, seed: int, epoch: int
+) -> None:
+    start = data.draw(st.integers(0, images - 2))
+    stop = min(images, start + 250)
+    forget()
+    first = order.turns(images, start, stop, seed, epoch)
+    order.turns(images, 0, 10, seed, epoch + 1)
+    order.turns(images, images - 1, images, seed, epoch)
+    halves = [order.turns(images, a, b, seed, epoch) for a, b in ((start + 1, stop), (start, start + 1))]
+    assert torch.equal(torch.cat(halves[::-1]), first)
+    assert len(first) == stop - start
+    assert 0 <= int(first.min()) <= int(first.max()) < images
+
+
+def test_what_is_handed_out_can_be_changed_without_harm() -> None:
+    for images in (100, LARGE):
+        first = order.turns(images, 0, 50, 0, 0)
+        kept = first.clone()
+        first.zero_()
+        assert torch.equal(order.turns(images, 0, 50, 0, 0), kept)
+
+
+@given(st.integers(LARGE, 10**7), st.integers(0, 999))
+@settings(max_examples=10)
+def test_a_batch_is_mixed_from_all_over_the_file(images: int, seed: int) -> None:
+    batch = order.turns(images, 1000, 1250, seed, 0)
+    assert len(torch.unique(batch // order.BLOCK)) > 150
+    tenths = torch.bincount(batch * 10 // images, minlength=10)
+    assert int(tenths.min()) > 0
+    assert int(tenths.max()) < 80
+
+
+def test_successive_batches_are_read_from_few_stretches() -> None:
+    """One permutation of a million images would visit almost every block within 50,000 images."""
+    found = order.turns(10**6, 100_000, 150_000, 0, 0)
+    assert len(torch.unique(found // order.BLOCK)) <= 2 * order.WINDOW
+    whole = torch.randperm(10**6, generator=torch.Generator().manual_seed(0))[:50_000]
+    assert len(torch.unique(whole // order.BLOCK)) > 7000
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"epoch": 1}, {"purpose": "balance"}])
+def test_other_seeds_epochs_and_purposes_have_other_orders(change: dict[str, int]) -> None:
+    same = {"seed": 0, "epoch": 0}
+    first, second = (order.local_turns(10_000, 0, 200, **wish) for wish in (same, same | change))  # type: ignore[arg-type]
+    assert not torch.equal(first, second)

@@ -1,0 +1,190 @@
+"""Several real processes on one run: started by the program itself or by torchrun, and killed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from converge_to_surprise.data.synthetic import striped_images
+
+SETTINGS = """
+--no-report --views.upsample 1 --seed 2 --threads 2 --checkpoint-seconds 0 --network.no-folded --network.clusters 6
+--network.width 2 --network.alive 4 --augmentation.rotation 10 --augmentation.crop 1 --search evolution
+--schedule explore=evolution:8 --evolution.population 8 --evolution.batch 30 --evolution.ramp-epochs 2
+"""
+FLAGS = SETTINGS.split()
+STEPS = 32
+PATIENCE = 240
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+PROGRAM = ["-m", "converge_to_surprise"]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def call(command: list[str], words: list[str]) -> str:
+    """What a command says; it must end well, without a traceback."""
+    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=PATIENCE, env=environment())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bars") / "bars.npz"
+    np.savez(path, images=striped_images(120)[0].numpy())
+    return path
+
+
+@pytest.fixture(scope="module")
+def alone(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run by one process."""
+    out = tmp_path_factory.mktemp("alone") / "run"
+    call([sys.executable, *PROGRAM], ["fit", str(source), "--out", str(out), *FLAGS])
+    return out
+
+
+def compare(run: Path, whole: Path) -> None:
+    """The same clusters, and a history without hole or duplicate."""
+    assert (run / "labels.csv").read_bytes() == (whole / "labels.csv").read_bytes()
+    lines = [(path / "history.jsonl").read_text().splitlines() for path in (run, whole)]
+    records, expected = ([json.loads(line) for line in history] for history in lines)
+    assert [record["step"] for record in records] == list(range(STEPS))
+    assert [record["surprise"] for record in records] == [record["surprise"] for record in expected]
+    assert not [path for path in run.iterdir() if path.name.startswith(".") and path.name != ".lock"]
+
+
+def children(process: int) -> list[int]:
+    """Processes that a process started, and those that they started."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(entry.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == process:
+            found.append(int(entry.parent.name))
+    return found + [grandchild for child in found for grandchild in children(child)]
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for_steps(run: Path, steps: int, process: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + PATIENCE
+    history = run / "history.jsonl"
+    while not history.is_file() or history.read_bytes().count(b"\n") < steps:
+        assert process.poll() is None, "it ended too early"
+        assert time.monotonic() < until, "it hangs"
+        time.sleep(0.01)
+
+
+def hurt(command: list[str], words: list[str], run: Path, steps: int) -> str:
+    """Begin, kill −9 the youngest process after some steps, wait for the end; returns what was said."""
+    process = subprocess.Popen(
+        [*command, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment()
+    )
+    wait_for_steps(run, steps, process)
+    os.kill(max(children(process.pid)), signal.SIGKILL)
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, said
+    return said
+
+
+def test_two_processes_find_what_one_finds(source: Path, alone: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    said = call([sys.executable, *PROGRAM], ["fit", str(source), "--out", str(run), *FLAGS, "--processes", "2"])
+    assert f"step {STEPS}/{STEPS}" in said
+    compare(run, alone)
+
+
+def test_a_helper_that_is_killed_is_replaced(source: Path, alone: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ["fit", str(source), "--out", str(run), *FLAGS, "--processes", "2"]
+    said = hurt([sys.executable, *PROGRAM], words, run, 5)
+    assert "process 1 ended with code -9; its work is begun again at step" in said
+    compare(run, alone)
+
+
+def test_the_first_process_is_killed_and_the_run_resumed(source: Path, alone: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ["fit", str(source), "--out", str(run), *FLAGS, "--processes", "2"]
+    process = subprocess.Popen(
+        [sys.executable, *PROGRAM, *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        env=environment(),
+    )  # fmt: skip
+    wait_for_steps(run, 5, process)
+    helpers = children(process.pid)
+    process.kill()
+    _, said = process.communicate(timeout=PATIENCE)  # the helper has the same stderr: it has ended too
+    assert "Traceback" not in said
+    assert "process 1 stops" in said
+    assert not any(alive(helper) for helper in helpers)
+    call([sys.executable, *PROGRAM], ["resume", str(run), "--no-report"])
+    compare(run, alone)
+
+
+def test_a_worker_of_torchrun_is_killed_and_all_begin_again(source: Path, alone: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [*TORCHRUN, "--max-restarts", "2", *PROGRAM]
+    said = hurt(command, ["fit", str(source), "--out", str(run), *FLAGS], run, 5)
+    assert f"step {STEPS}/{STEPS}" in said
+    compare(run, alone)
+
+
+def test_torchrun_does_not_replace_another_run(source: Path, alone: Path) -> None:
+    words = ["fit", str(source), "--out", str(alone), *FLAGS, "--seed", "3"]
+    done = subprocess.run(
+        [*TORCHRUN, *PROGRAM, *words], capture_output=True, text=True, timeout=PATIENCE, env=environment()
+    )
+    assert done.returncode != 0
+    assert f"{alone} already holds a run" in done.stderr
+    assert json.loads((alone / "config.json").read_text())["config"]["seed"] == 2
+
+
+def test_pictures_are_decoded_and_labelled_by_all_processes(tmp_path: Path) -> None:
+    """1,100 pictures, some broken: in chunks of 256 there is something to decode for each of two processes."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    images = striped_images(1100)[0].numpy()[:, 0]
+    for number, pixels in enumerate(images):
+        path = folder / f"{number:04d}.png"
+        if number % 300 == 7:
+            path.write_bytes(b"broken")
+        else:
+            Image.fromarray(pixels).save(path)
+    tables = []
+    for name, command in (("one", [sys.executable, *PROGRAM]), ("two", [*TORCHRUN, *PROGRAM])):
+        out = tmp_path / name
+        os.environ["CTS_CACHE"] = str(tmp_path / f"cache-{name}")
+        call(command, ["fit", str(folder), "--out", str(out), *FLAGS, "--schedule", "explore=evolution:1"])
+        with (out / "labels.csv").open(newline="") as file:
+            tables.append(list(csv.DictReader(file)))
+        with (out / "quarantine.csv").open(newline="") as file:
+            assert [row["file"] for row in csv.DictReader(file)] == ["0007.png", "0307.png", "0607.png", "0907.png"]
+    assert tables[0] == tables[1]
+    assert len(tables[0]) == 1096
+    predicted = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    for path, processes in zip(predicted, ("1", "2"), strict=True):
+        words = ["predict", str(tmp_path / "one"), str(folder), "--out", str(path), "--processes", processes]
+        assert "1,096 images in" in call([sys.executable, *PROGRAM], words)
+    assert predicted[0].read_bytes() == predicted[1].read_bytes()
+    assert not list(tmp_path.glob("*.part*"))
+    quarantines = [path.with_name(f"{path.stem}.quarantine.csv").read_bytes() for path in predicted]
+    assert quarantines[0] == quarantines[1]

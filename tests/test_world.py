@@ -1,0 +1,220 @@
+"""What several processes do together is what one does alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from crew import together
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from converge_to_surprise.config import Augmentation, Config, Consolidation, Evolution, Network, Relaxed, Stage
+from converge_to_surprise.core.augment import augment, pass_over
+from converge_to_surprise.core.views import Share, make_views, to_float
+from converge_to_surprise.data.synthetic import striped_images
+from converge_to_surprise.learn.network import ClusterNetwork, flatten
+from converge_to_surprise.learn.record import Record
+from converge_to_surprise.learn.relaxed import relaxed_surprise
+from converge_to_surprise.learn.statistics import whole_batch_statistics
+from converge_to_surprise.learn.trainer import Trainer
+from converge_to_surprise.learn.world import World
+
+AUGMENTATION = Augmentation(rotation=10, crop=1, brightness=0.2, contrast=0.2, sampling="bilinear")
+EVOLUTION = Config(
+    threads=1,
+    schedule=(Stage("explore", "evolution", 4),),
+    network=Network(clusters=8, width=2, alive=4),
+    evolution=Evolution(population=12, batch=50, sigma=0.05, learning_rate=0.2, ramp_epochs=2),
+    augmentation=AUGMENTATION,
+)
+RELAXED = Config(
+    threads=1,
+    schedule=(Stage("search", "relaxed", 10),),
+    network=Network(clusters=8, width=8, folded=True),
+    # Gentle settings: with the usual ones a rounding error grows a thousandfold in fifty steps.
+    relaxed=Relaxed(heads=3, batch=21, temperature=0.1, learning_rate=5e-4, diversity_floor=(2.0, 4.0)),
+    augmentation=AUGMENTATION,
+)
+WHOLE = replace(
+    RELAXED,
+    schedule=(
+        Stage("search", "relaxed", 4),
+        Stage("merge", "merge", 1),
+        Stage("refine", "refine", 1),
+    ),
+)
+CONSOLIDATED = replace(
+    EVOLUTION,
+    schedule=(*EVOLUTION.schedule, Stage("settle", "consolidate", 1)),
+    consolidation=Consolidation(tau=0.0, batch=21, learning_rate=1e-4),
+)
+
+
+def images() -> Tensor:
+    return striped_images(105)[0]
+
+
+def trained(world: World, config: Config, count: int = 105) -> tuple[list[Any], list[Record], list[float]]:
+    """Weights at the end and, for every step, its record and the relaxed surprise of all images after it."""
+    images = striped_images(count)[0]
+    trainer = Trainer(images, config)
+    trainer.join(world)
+    records, surprise = [], []
+    for record in trainer.run():
+        records.append(replace(record, seconds=0.0))
+        surprise.append(_relaxed_surprise(trainer.network, images, config))
+    weights = [flatten(trainer.network), *trainer.network.buffers()]
+    return [weight.numpy() for weight in weights], records, surprise
+
+
+@torch.no_grad()
+def _relaxed_surprise(network: ClusterNetwork, images: Tensor, config: Config) -> float:
+    soft_i, soft_j = (
+        torch.softmax(network(view).reshape(len(view), network.heads, -1) / config.relaxed.temperature, -1)
+        for view in make_views(to_float(images), config.views)
+    )
+    return float(relaxed_surprise(soft_i, soft_j)[0].sum())
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_evolution_does_not_depend_on_the_number_of_processes(size: int) -> None:
+    alone, history, _ = trained(World(), EVOLUTION)
+    for weights, records, _ in together(size, trained, EVOLUTION):
+        assert records == history
+        for ours, theirs in zip(weights, alone, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_the_relaxed_search_is_that_of_the_whole_batch(size: int) -> None:
+    _, history, alone = trained(World(), RELAXED)
+    assert len(alone) == 50
+    assert alone[-1] > 3 * alone[0]
+    found = together(size, trained, RELAXED)
+    for weights, records, surprise in found:
+        np.testing.assert_allclose(surprise, alone, atol=1e-4)
+        assert [record.views for record in records] == [record.views for record in history]
+        for ours, first in zip(weights, found[0][0], strict=True):
+            np.testing.assert_array_equal(ours, first)  # processes never drift apart
+
+
+def test_consolidation_is_that_of_the_whole_batch() -> None:
+    before, _, _ = trained(World(), EVOLUTION)
+    alone, history, _ = trained(World(), CONSOLIDATED)
+    assert not np.array_equal(alone[0], before[0])
+    for weights, records, _ in together(2, trained, CONSOLIDATED):
+        assert records[:-1] == history[:-1]
+        for ours, theirs in zip(weights, alone, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_merging_and_refining_are_shared_out() -> None:
+    """600 images: labelling them is shared out in chunks. What is found is what one process finds."""
+    config = replace(WHOLE, relaxed=replace(RELAXED.relaxed, batch=100))
+    alone, _, surprise = trained(World(), config, 600)
+    for weights, _, other in together(2, trained, config, 600):
+        np.testing.assert_allclose(other, surprise, atol=1e-3)
+        for ours, theirs in zip(weights, alone, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-2)
+
+
+def _normalised(world: World, kind: str) -> tuple[Any, ...]:
+    """A layer on this process's rows of a batch: output, gradients and running statistics."""
+    torch.manual_seed(0)
+    shape = {"flat": (7, 3), "images": (7, 3, 4, 5)}[kind]
+    layer: nn.Module = nn.BatchNorm1d(3) if kind == "flat" else nn.BatchNorm2d(3)
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter)
+    x, gradient = torch.randn(shape), torch.randn(shape)
+    own = world.own(x).clone().requires_grad_()
+    with whole_batch_statistics(layer, world):
+        for _ in range(2):
+            out = layer(own)
+    out.backward(world.own(gradient))
+    world.sum_gradients(layer)
+    assert own.grad is not None
+    gradients = [p.grad for p in layer.parameters() if p.grad is not None]
+    rows = [world.gather(out.detach(), 7), world.gather(own.grad, 7)]
+    return tuple(value.detach().numpy() for value in (*rows, *gradients, *layer.buffers()))
+
+
+@pytest.mark.parametrize("kind", ["flat", "images"])
+def test_batch_normalisation_sees_the_whole_batch(kind: str) -> None:
+    alone = _normalised(World(), kind)
+    for found in together(3, _normalised, kind):
+        for ours, theirs in zip(found, alone, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6)
+
+
+def _drifted(world: World) -> tuple[Any, list[str]]:
+    import warnings
+
+    tensors = [torch.arange(6.0), torch.tensor(3)]
+    if world.rank == 1:
+        tensors[0][2] += 1e-6
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        world.agree(tensors)
+        world.agree(tensors)
+    return [tensor.numpy() for tensor in tensors], [str(warning.message) for warning in caught]
+
+
+def test_a_process_that_drifted_is_set_right() -> None:
+    found = together(3, _drifted)
+    for (weights, number), _ in found:
+        np.testing.assert_array_equal(weights, np.arange(6.0))
+        assert number == 3
+    assert [len(said) for _, said in found] == [1, 0, 0]
+    assert "process 1 had other weights" in found[0][1][0]
+
+
+def _told(world: World) -> list[bytes]:
+    return [world.tell(b"twice two" if world.rank == 0 else b""), world.tell(b"")]
+
+
+def test_the_first_process_is_heard_by_all() -> None:
+    assert together(2, _told) == [[b"twice two", b""]] * 2
+
+
+@given(st.integers(1, 9), st.integers(1, 50), st.integers(1, 7))
+def test_shares_are_whole_units_near_equal_and_everything_once(size: int, count: int, unit: int) -> None:
+    shares = [World(rank, size).share(count, unit) for rank in range(size)]
+    units = -(-count // unit)
+    if units < size:
+        assert shares == [range(count)] * size
+        return
+    assert [row for share in shares for row in share] == list(range(count))
+    assert all(share.start % unit == 0 for share in shares)
+    sizes = [-(-len(share) // unit) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@given(st.integers(1, 4), st.integers(4, 20), st.integers(0, 99))
+def test_an_image_gets_the_same_views_whoever_makes_them(size: int, count: int, seed: int) -> None:
+    pixels = to_float(striped_images(count)[0])
+
+    def both(part: Tensor, share: Share | None) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        views = torch.cat(make_views(part, EVOLUTION.views, generator, share=share))
+        return augment(views, AUGMENTATION, generator, share, batches=2)
+
+    whole = both(pixels, None).reshape(2, count, *pixels.shape[1:])
+    for rank in range(size):
+        _, share = World(rank, size).batch(count)
+        rows = range(count) if share is None else share.rows
+        part = both(pixels[rows.start : rows.stop], share).reshape(2, len(rows), *pixels.shape[1:])
+        torch.testing.assert_close(part, whole[:, rows.start : rows.stop], rtol=0, atol=0)
+
+
+def test_passing_over_takes_what_making_views_takes() -> None:
+    pixels = to_float(striped_images(9)[0])
+    first, second = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    for view in make_views(pixels, EVOLUTION.views, first):
+        augment(view, AUGMENTATION, first)
+    pass_over(AUGMENTATION, 9, second)
+    assert torch.equal(first.get_state(), second.get_state())
