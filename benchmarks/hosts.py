@@ -1,7 +1,7 @@
 """How well would several hosts work together over a slow network? Measured with real TCP between namespaces.
 
     python benchmarks/hosts.py [--hosts 2 4 8] [--delays 0 1 10 50] [--losses 0 0.001 0.01] [--save FILE]
-    python benchmarks/hosts.py --fit "fit digits --out /tmp/run --force" --hosts 2 --delays 10 --losses 0
+    python benchmarks/hosts.py --fit "fit digits --out RUN" --hosts 2 --delays 10 --losses 0
     python benchmarks/hosts.py --table
 
 Makes network namespaces on this machine, joined by a relay in user space that delays every packet (``--delays``:

@@ -72,10 +72,14 @@ class Cost(NamedTuple):
 def shared_members(hosts: int, members: int = rates.PAPER_MEMBERS) -> float:
     """Share of one machine's update that each of n hosts does: its members, and the refresh of the statistics again.
 
+    Members are shared out in mirrored pairs; with more hosts than pairs nothing is shared.
+
     >>> shared_members(1), round(shared_members(8), 3)
     (1.0, 0.152)
     """
-    return (math.ceil(members / hosts) + 1) / (members + 1)
+    pairs = members // 2
+    own = 2 * math.ceil(pairs / hosts) if hosts <= pairs else members
+    return (own + 1) / (members + 1)
 
 
 def evolution_step(images: Images, hosts: int, site: Site, batch: int = rates.PAPER_BATCH) -> Cost:
@@ -104,12 +108,6 @@ def labelling(images: Images, hosts: int, site: Site) -> Cost:
     return Cost(computing, waits, share * images.bytes_each / site.disk_bytes)
 
 
-def memory(images: Images, neighbours: int = 5, components: int = 50) -> dict[str, float]:
+def memory(images: Images, neighbours: int = 5) -> dict[str, float]:
     """Bytes of what a training process holds for all images at once, beside the mapped images themselves."""
-    small = images.channels * (images.side // max(1, images.side // 32)) ** 2
-    return {
-        "order of an epoch": 8 * images.count,
-        "small images for neighbours": 4 * small * images.count,
-        "their principal components": 4 * components * images.count,
-        "neighbours": 8 * neighbours * images.count,
-    }
+    return {"neighbours": 8 * neighbours * images.count, "drawing the pool of neighbours": 8 * images.count}

@@ -1,4 +1,4 @@
-"""What the formulas need and no other benchmark gives: what every host repeats, small shares of a batch, long orders.
+"""What the formulas need and no other benchmark gives: what every host repeats and small shares of a batch.
 
 In seconds of the processor and with one thread: those do not depend on how busy the machine is, and only their ratios
 are used.
@@ -23,7 +23,6 @@ from converge_to_surprise.learn.network import flatten
 from converge_to_surprise.learn.trainer import Trainer
 
 SIDE = 28
-LONG = 10_000_000
 SHARES = (32, 63, 125, 250, 500)
 
 
@@ -81,12 +80,6 @@ def small_shares(rounds: int) -> dict[str, float]:
     return found
 
 
-def order(rounds: int) -> float:
-    """Seconds per image of drawing the random order of an epoch, as every step does."""
-    generator = torch.Generator()
-    return seconds(lambda: torch.randperm(LONG, generator=generator), rounds) / LONG
-
-
 def measure(rounds: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     population.keep_small_blocks()
@@ -95,6 +88,4 @@ def measure(rounds: int) -> dict[str, Any]:
         "torch": torch.__version__,
         "update_seconds": parts_of_an_update(rounds),
         "relaxed_views_per_processor_second": small_shares(rounds),
-        "order_seconds_per_image": order(rounds),
-        "order_images": LONG,
     }
