@@ -9,12 +9,16 @@ merging, neighbours by features, steps of refining, labelling, the table of labe
 Seconds are those of the processor, which other programs on the machine disturb least (``wall`` has the clock's), a
 step's is the median. Memory is the process's own (RssAnon), not the pages of the file that the system keeps as long as
 nobody else needs them. Exponents are the slopes of log(value) over log(images): 0 is independent of the number of
-images, 1 is linear; those of the largest two sizes are disturbed least by what any number of images costs. ``cold`` is
-what 100 batches cost with none of the file in memory, in this program's order and in one permutation of all images.
+images, 1 is linear; those of the largest two sizes are disturbed least by what any number of images costs.
 
 ``--pool`` is the number of images among which neighbours are looked for. Neighbours of all images take time in
 proportion to both; with fewer images than the pool's the pool shrinks with them, so exponents are fitted without the
 neighbours of such sizes. The last line is one JSON object, also written to benchmarks/results/bigdata.json.
+
+    python benchmarks/bigdata.py --cold
+
+adds to that file what the first 100 batches of an epoch cost with none of a file of a million images (1 GB) in memory,
+in this program's order and in one permutation of all images.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -45,6 +49,7 @@ from converge_to_surprise.core.augment import augment
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.store import check_clusterable
 from converge_to_surprise.learn import neighbours, order, schedule
+from converge_to_surprise.learn.readahead import announce
 from converge_to_surprise.learn.trainer import Trainer
 from converge_to_surprise.run import checkpoint, session
 from converge_to_surprise.run.labels import write_labels
@@ -67,8 +72,7 @@ def write_store(path: Path, count: int, side: int) -> None:
     digits = F.interpolate(small, (side, side), mode="bilinear", align_corners=False)
     changes = Augmentation(rotation=15, crop=1, brightness=0.3, contrast=0.3, sampling="bilinear", outside="image")
     with path.open("wb") as file:
-        header = {"descr": "|u1", "fortran_order": False, "shape": (count, side, side)}
-        np.lib.format.write_array_header_1_0(file, header)
+        _write_header(file, count, side)
         for start in range(0, count, WRITTEN):
             chosen = torch.randint(len(digits), (min(WRITTEN, count - start),), generator=generator)
             pictures = augment(digits[chosen], changes, generator)
@@ -76,6 +80,11 @@ def write_store(path: Path, count: int, side: int) -> None:
             file.write((pictures.clamp(0, 1) * 255).to(torch.uint8).numpy().tobytes())
         file.flush()
         os.fsync(file.fileno())
+
+
+def _write_header(file: IO[bytes], count: int, side: int) -> None:
+    shape = (count, side, side)
+    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
 
 
 class Meter:
@@ -121,21 +130,13 @@ def some_steps(trainer: Trainer, first: int, count: int, meter: Meter, name: str
     records = trainer.run()
     times = []
     with meter.part(name):
-        for _ in range(WARM + count):
+        for _ in range(count):
             began = time.process_time()
             next(records)
             trainer.snapshot()
             times.append(time.process_time() - began)
     records.close()
-    return statistics.median(times[WARM:])
-
-
-def one_step(trainer: Trainer, number: int, meter: Meter, name: str) -> None:
-    trainer.step = number
-    records = trainer.run()
-    with meter.part(name):
-        next(records)
-    records.close()
+    return statistics.median(times[min(WARM, count - 1) :])
 
 
 def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -153,15 +154,15 @@ def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         trainer = Trainer(store.images, config)
     batches = schedule.batches_per_epoch(len(store), config.relaxed.batch)
     middle = (batches - WARM - options.steps) // 2
-    one_step(trainer, 0, meter, "neighbours_pixels")  # which come before the first step
-    steps = {"search": some_steps(trainer, middle, options.steps, meter, "search")}
+    some_steps(trainer, 0, 1, meter, "neighbours_pixels")  # which come before the first step
+    steps = {"search": some_steps(trainer, middle, WARM + options.steps, meter, "search")}
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         with meter.part("checkpoint"):
             saved = checkpoint.save(Path(folder) / "checkpoints", trainer.snapshot())
             checkpoint_bytes = saved.with_suffix(".safetensors").stat().st_size
-        one_step(trainer, batches, meter, "merge")
-        one_step(trainer, batches + 1, meter, "neighbours_features")
-        steps["refine"] = some_steps(trainer, batches + 1 + middle, options.steps, meter, "refine")
+        some_steps(trainer, batches, 1, meter, "merge")
+        some_steps(trainer, batches + 1, 1, meter, "neighbours_features")
+        steps["refine"] = some_steps(trainer, batches + 1 + middle, WARM + options.steps, meter, "refine")
         with meter.part("labelling"):
             model, reading, finer = session.finish(trainer, probabilities=False)
         with meter.part("finishing"):
@@ -179,22 +180,34 @@ def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def cold(path: Path, images: int, whole: bool) -> dict[str, float]:
-    """Read 100 batches of an epoch with none of the file in memory."""
-    gc.collect()  # pages that are still mapped cannot be given up
-    with path.open("rb") as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    store = datasets.load(str(path)).train
-    turns = torch.randperm(images) if whole else None
-    before, began = _read_bytes(), time.perf_counter()
-    for batch in range(100):
-        start = 250 * batch
-        positions = order.turns(images, start, start + 250, 0, 0) if turns is None else turns[start : start + 250]
-        store.images[positions].sum()
-    return {
-        "seconds": round(time.perf_counter() - began, 3),
-        "megabytes_read": round((_read_bytes() - before) / 1e6, 1),
-    }
+def cold(folder: Path) -> dict[str, dict[str, float]]:
+    """Read batches of 250 of a million images of 32x32 from a disk, in two orders."""
+    images, path = 1_000_000, folder / "cold.npy"
+    noise = np.random.default_rng(0).integers(0, 256, (10_000, 32, 32), dtype=np.uint8).tobytes()
+    with path.open("wb") as file:
+        _write_header(file, images, 32)
+        for _ in range(images // 10_000):
+            file.write(noise)
+        file.flush()
+        os.fsync(file.fileno())
+    whole = torch.randperm(images, generator=torch.Generator().manual_seed(0))
+    found = {}
+    for name in ("own_order", "whole_permutation"):
+        gc.collect()  # pages that are still mapped cannot be given up
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        pixels = datasets.load(str(path)).train.images
+        before, began = _read_bytes(), time.perf_counter()
+        for start in range(0, 25_000, 250):
+            if name == "own_order":
+                announce(pixels, order.stretches(images, start, start + 250, 0, 0))
+                pixels[order.turns(images, start, start + 250, 0, 0)].sum()
+            else:
+                pixels[whole[start : start + 250]].sum()
+        seconds = time.perf_counter() - began
+        found[name] = {"seconds": round(seconds, 2), "megabytes_read": round((_read_bytes() - before) / 1e6, 1)}
+        del pixels
+    return found
 
 
 def _read_bytes() -> int:
@@ -239,7 +252,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--work", type=Path, default=None, help="folder for the images: they take side² bytes each")
     parser.add_argument("--measure", type=Path, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--cold", action="store_true", help="only what batches cost that are not in memory")
     options = parser.parse_args()
+    if options.cold:
+        with tempfile.TemporaryDirectory(dir=options.work) as folder:
+            result = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+            result["cold"] = cold(Path(folder))
+        RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+        print(json.dumps(result["cold"]))
+        return
     fewest = 250 * (WARM + options.steps + 2)
     if min(options.sizes) < fewest:
         parser.error(
@@ -253,10 +274,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=options.work) as folder:
             path = Path(folder) / "images.npy"
             write_store(path, size, options.side)
-            reading = {"own_order": cold(path, size, False), "whole_permutation": cold(path, size, True)}
             words = [sys.executable, __file__, *sys.argv[1:], "--measure", str(path)]
             ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-        found.append({**json.loads(ended.stdout.splitlines()[-1]), "cold": reading})
+        found.append(json.loads(ended.stdout.splitlines()[-1]))
         print(json.dumps(found[-1]), flush=True)
     result = {
         "command": shlex.join(["python", "benchmarks/bigdata.py", *sys.argv[1:]]),

@@ -11,6 +11,7 @@ from converge_to_surprise.config import Config, Network, Views
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import neighbours
 from converge_to_surprise.learn.backbone import fresh_network
+from converge_to_surprise.learn.labelling import view_features
 from converge_to_surprise.learn.network import ClusterNetwork
 
 
@@ -116,11 +117,10 @@ def test_many_images_are_whitened_by_the_pool(small: Config, monkeypatch: pytest
     few = neighbours.alike(network, images, small, 1)
     monkeypatch.setattr(neighbours, "LIMIT", 299)
     looked_at: list[int] = []
-    features = neighbours.view_features
 
     def counted(network: ClusterNetwork, part: Tensor, settings: Views) -> Tensor:
         looked_at.append(len(part))
-        return features(network, part, settings)
+        return view_features(network, part, settings)
 
     monkeypatch.setattr(neighbours, "view_features", counted)
     assert torch.equal(neighbours.alike(network, images, small, 1), few)  # a pool of all images has their whitening

@@ -106,6 +106,29 @@ def test_successive_batches_are_read_from_few_stretches() -> None:
     assert len(torch.unique(whole // order.BLOCK)) > 7000
 
 
+@settings(max_examples=5)
+@given(st.integers(LARGE, 2 * LARGE), st.integers(2000, 70_000), st.integers(0, 99))
+def test_what_comes_is_announced_once_and_in_time(images: int, batch: int, seed: int) -> None:
+    announced = torch.zeros(images, dtype=torch.long)
+    for start in range(0, images, batch):
+        for first, last in order.stretches(images, start, min(images, start + batch), seed, 0):
+            announced[first:last] += 1
+        assert bool(announced[order.turns(images, start, min(images, start + batch), seed, 0)].all())
+    assert bool((announced == 1).all())
+    assert order.stretches(order.LIMIT, 0, 250, seed, 0) == []
+
+
+def test_the_trainer_s_batches_announce_what_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[list[tuple[int, int]]] = []
+    monkeypatch.setattr(schedule, "announce", lambda _, stretches: heard.append(stretches))
+    step = next(schedule.steps(Config(schedule=(SEARCH,)), LARGE))
+    pixels = torch.zeros(1, dtype=torch.uint8).expand(LARGE, 1, 1, 1)
+    found = [schedule.batch_positions(replace(step, batch=index), LARGE, 0, pixels) for index in range(3)]
+    assert torch.equal(torch.cat(found), torch.cat(epoch_of(LARGE, 250, 0, 0)[:3]))
+    assert heard == [order.stretches(LARGE, 0, 250, 0, 0)]
+    assert heard[0]
+
+
 @pytest.mark.parametrize("change", [{"seed": 1}, {"epoch": 1}, {"purpose": "balance"}])
 def test_other_seeds_epochs_and_purposes_have_other_orders(change: dict[str, int]) -> None:
     same = {"seed": 0, "epoch": 0}

@@ -321,6 +321,26 @@ def test_the_map_keeps_clusters_apart_and_is_the_same_again(thorough: bool, monk
     assert (groups[near.argmin(1)] == groups).mean() > 0.95
 
 
+@pytest.mark.parametrize("thorough", [False, True])
+def test_many_images_are_placed_a_chunk_at_a_time(thorough: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the limit the components are those of a sample, and all images find their place by them."""
+    monkeypatch.setattr(projection, "LANDMARKS", 60)
+    rng = np.random.default_rng(0)
+    kinds = np.arange(400) % 4
+    embedding = (rng.normal(size=(4, 10))[kinds] * 8 + rng.normal(size=(400, 10)) * 0.1).astype(np.float16)
+    few = projection.project(embedding, thorough)
+    monkeypatch.setattr(projection, "LIMIT", 399)
+    monkeypatch.setattr(projection, "CHUNK", 37)
+    many = projection.project(embedding, thorough)
+    assert many.method == few.method
+    assert many.points.shape == (400, 2)
+    middle = np.stack([many.points[kinds == kind].mean(0) for kind in range(4)])
+    nearest = np.linalg.norm(many.points[:, None] - middle, axis=2).argmin(1)
+    assert (nearest == kinds).all()
+    if not thorough:
+        np.testing.assert_allclose(many.points, few.points, atol=0.01)
+
+
 @pytest.mark.parametrize("shape", [(1, 4), (2, 4), (5, 1), (5, 3), (13, 2)])
 def test_a_map_of_very_little(shape: tuple[int, int]) -> None:
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ Either way an image's turn is a function of (seed, epoch) alone: nothing is reme
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple
@@ -36,6 +36,18 @@ class _Windows(NamedTuple):
     """The numbers of each window's blocks."""
     starts: list[int]
     """How many images come before each window."""
+
+
+def stretches(images: int, start: int, stop: int, seed: int, epoch: int) -> list[tuple[int, int]]:
+    """What will be read from when the windows that begin with a turn from ``start`` to ``stop`` come up: their blocks,
+    each as a first position and the one after its last. Nothing for few images.
+    """
+    if images <= LIMIT:
+        return []
+    blocks, starts = _windows(images, seed, "order", epoch)
+    begun = blocks[bisect_left(starts, start) : bisect_left(starts, stop)]
+    numbers = sorted(number for window in begun for number in window.tolist())
+    return [(number * BLOCK, min(images, (number + 1) * BLOCK)) for number in numbers]
 
 
 def turns(images: int, start: int, stop: int, seed: int, epoch: int, purpose: str = "order") -> Tensor:

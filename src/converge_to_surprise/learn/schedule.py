@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..config import Config, Stage, StageKind
 from . import order
+from .readahead import announce
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,14 @@ def count_steps(config: Config, images: int) -> int:
     return total
 
 
-def batch_positions(step: Step, images: int, seed: int) -> Tensor:
-    """The images of one search step: the epoch's random order cut into near-equal batches."""
+def batch_positions(step: Step, images: int, seed: int, pixels: Tensor | None = None) -> Tensor:
+    """The images of one search step: the epoch's random order cut into near-equal batches.
+
+    Given the ``pixels`` (N, C, H, W) from which they will be read, the system is told what comes.
+    """
     size, larger = divmod(images, step.batches)
     start = step.batch * size + min(step.batch, larger)
     stop = start + size + (step.batch < larger)
+    if pixels is not None and (coming := order.stretches(images, start, stop, seed, step.epoch)):
+        announce(pixels, coming)
     return order.turns(images, start, stop, seed, step.epoch)

@@ -104,7 +104,7 @@ class Trainer:
 
     def _evolve(self, step: schedule.Step, workers: Executor) -> Measures:
         settings = self.config.evolution
-        positions = schedule.batch_positions(step, len(self.images), self.config.seed)
+        positions = schedule.batch_positions(step, len(self.images), self.config.seed, self.images)
         views = self._training_views(positions, step.number)
         fraction = evolution.fraction_perturbed(step.epoch, settings)
         generation = evolution.Generation(self.config.seed, step.number, fraction, settings)
@@ -122,7 +122,7 @@ class Trainer:
             self.neighbours = self._alike(self.network if refining else None)
         assert self.optimizer is not None
         assert self.neighbours is not None
-        positions = schedule.batch_positions(step, len(self.images), self.config.seed)
+        positions = schedule.batch_positions(step, len(self.images), self.config.seed, self.images)
         generator = randomness.torch_generator(self.config.seed, "partners", step.number)
         partners = neighbours.partners(self.neighbours, positions, self.config.relaxed.neighbour_share, generator)
         whole = len(positions)

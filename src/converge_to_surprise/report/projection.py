@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy.typing as npt
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
+
+from ..learn.order import LIMIT
 
 LANDMARKS = 1_000
 """Images that t-SNE places; the others are put between those that they are most like."""
@@ -18,6 +21,7 @@ PERPLEXITY = 30
 COMPONENTS = 30
 """Principal components that distances are measured in."""
 CHUNK = 4_096
+"""Images placed together."""
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -34,20 +38,28 @@ def project(embedding: Floats, thorough: bool = True) -> Map:
 
     ``thorough``: t-SNE of landmarks, a few seconds; otherwise principal components, which take no time.
     """
-    known = np.nan_to_num(np.asarray(embedding, dtype=np.float32))
-    rows, columns = known.shape
+    rows, columns = embedding.shape
+    few = rows <= LIMIT
+    known = _floats(embedding if few else embedding[np.linspace(0, rows - 1, LIMIT).round().astype(np.int64)])
     if rows < 3 or columns < 2 or float(np.ptp(known, axis=0).max()) == 0:
         return Map(np.full((rows, 2), 0.5, dtype=np.float32), "all in one place")
     size = min(COMPONENTS, columns, rows)
-    reduced = PCA(size, svd_solver="full" if rows < 5_000 else "covariance_eigh", random_state=0).fit_transform(known)
+    components = PCA(size, svd_solver="full" if rows < 5_000 else "covariance_eigh", random_state=0)
+    reduced = components.fit_transform(known)
+
+    def parts() -> Iterator[Floats]:
+        for start in range(0, rows, CHUNK):
+            some = slice(start, start + CHUNK)
+            yield reduced[some] if few else components.transform(_floats(embedding[some]))
+
     if not thorough or rows < 12:
-        return Map(_in_unit_square(reduced[:, :2]), "principal components")
+        return Map(_in_unit_square(np.concatenate([part[:, :2] for part in parts()])), "principal components")
     chosen = np.sort(np.random.default_rng(0).permutation(rows)[:LANDMARKS])
-    landmarks = reduced[chosen]
+    landmarks = reduced[chosen] if few else components.transform(_floats(embedding[chosen]))
     method = TSNE(init="pca", random_state=0, max_iter=ITERATIONS, perplexity=min(PERPLEXITY, (len(chosen) - 1) / 3))
     with threadpool_limits(1):  # threads wait for each other at every step: one is faster where others work as well
         placed = method.fit_transform(landmarks)
-    points = _between(reduced, landmarks, placed)
+    points = np.concatenate([_between(part, landmarks, placed) for part in parts()])
     points[chosen] = placed
     much = f"t-SNE of {len(chosen):,} images" + (", the others between their nearest" if rows > len(chosen) else "")
     return Map(_in_unit_square(points), much)
@@ -55,18 +67,17 @@ def project(embedding: Floats, thorough: bool = True) -> Map:
 
 def _between(rows: Floats, landmarks: Floats, placed: Floats) -> Floats:
     """Each row (N, D) at the mean place of its nearest landmarks, the nearer ones counting more. (N, 2)"""
-    points = np.empty((len(rows), 2), dtype=np.float32)
-    lengths = (landmarks**2).sum(1)
     nearest_count = min(NEIGHBOURS, len(landmarks))
-    for start in range(0, len(rows), CHUNK):
-        part = rows[start : start + CHUNK]
-        squares = np.maximum(lengths - 2 * part @ landmarks.T + (part**2).sum(1, keepdims=True), 0)
-        nearest = np.argpartition(squares, nearest_count - 1, axis=1)[:, :nearest_count]
-        near = np.take_along_axis(squares, nearest, axis=1)
-        weights = 1 / (near + 1e-6 + 1e-3 * near.mean(1, keepdims=True))
-        weights /= weights.sum(1, keepdims=True)
-        points[start : start + CHUNK] = (placed[nearest] * weights[:, :, None]).sum(1)
-    return points
+    squares = np.maximum((landmarks**2).sum(1) - 2 * rows @ landmarks.T + (rows**2).sum(1, keepdims=True), 0)
+    nearest = np.argpartition(squares, nearest_count - 1, axis=1)[:, :nearest_count]
+    near = np.take_along_axis(squares, nearest, axis=1)
+    weights = 1 / (near + 1e-6 + 1e-3 * near.mean(1, keepdims=True))
+    weights /= weights.sum(1, keepdims=True)
+    return np.asarray((placed[nearest] * weights[:, :, None]).sum(1), dtype=np.float32)
+
+
+def _floats(embedding: Floats) -> Floats:
+    return np.nan_to_num(np.asarray(embedding, dtype=np.float32))
 
 
 def _in_unit_square(points: Floats) -> npt.NDArray[np.float32]:

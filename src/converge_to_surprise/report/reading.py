@@ -38,11 +38,14 @@ class Look(NamedTuple):
 
 def look(model: Model, images: Tensor, classes: Numbers | None, part: Numbers | None) -> Look:
     """Read uint8 images (N, C, H, W). ``part`` is not computed again if it is known."""
-    pieces, firsts, embeddings = [], [], []
+    pieces, firsts, seen = [], [], 0
+    # Of its final size at once: collected parts would be held twice when they are joined.
+    embedding = np.empty((len(images), model.labeller.network.head.in_features), dtype=np.float16)
     for reading in model.read(images):
         top = reading.probabilities.topk(min(2, reading.probabilities.shape[1]))
         firsts.append((top.values, top.indices))
-        embeddings.append(reading.features.half())
+        embedding[seen : seen + len(reading.output)] = reading.features.half().numpy()
+        seen += len(reading.output)
         pieces.append(reading._replace(probabilities=reading.probabilities[:, :0], features=reading.features[:, :0]))
     whole = Reading(*(torch.cat(column) for column in zip(*pieces, strict=True)))
     values, outputs = torch.cat([v for v, _ in firsts]).numpy(), torch.cat([i for _, i in firsts]).numpy()
@@ -57,7 +60,7 @@ def look(model: Model, images: Tensor, classes: Numbers | None, part: Numbers | 
         second_confidence=values[:, 1] if several else np.zeros(len(outputs), dtype=np.float32),
         agreed=((whole.view_i == whole.output) & (whole.view_j == whole.output)).numpy(),
         part=part if part is not None else _parts(model, images, none),
-        embedding=torch.cat(embeddings).numpy(),
+        embedding=embedding,
         reading=whole,
         assessment=assessment,
     )
