@@ -1,0 +1,1 @@
+"""What very many images would cost, from what was measured."""

@@ -1,0 +1,1 @@
+"""Several hosts with a slow and lossy network between them, on one machine."""
