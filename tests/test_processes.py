@@ -154,7 +154,7 @@ def test_torchrun_does_not_replace_another_run(source: Path, alone: Path) -> Non
         [*TORCHRUN, *PROGRAM, *words], capture_output=True, text=True, timeout=PATIENCE, env=environment()
     )
     assert done.returncode != 0
-    assert f"{alone} already holds a run" in done.stderr
+    assert f"{alone} already holds a run, with other images or settings" in done.stderr
     assert json.loads((alone / "config.json").read_text())["config"]["seed"] == 2
 
 

@@ -81,6 +81,14 @@ def _relaxed_surprise(network: ClusterNetwork, images: Tensor, config: Config) -
     return float(relaxed_surprise(soft_i, soft_j)[0].sum())
 
 
+def test_more_processes_than_pairs_are_no_harm() -> None:
+    config = replace(EVOLUTION, evolution=replace(EVOLUTION.evolution, population=4))
+    alone, history, _ = trained(World(), config)
+    for weights, records, _ in together(3, trained, config):
+        assert records == history
+        np.testing.assert_array_equal(weights[0], alone[0])
+
+
 @pytest.mark.parametrize("size", [2, 4])
 def test_evolution_does_not_depend_on_the_number_of_processes(size: int) -> None:
     alone, history, _ = trained(World(), EVOLUTION)
@@ -192,13 +200,11 @@ def test_the_first_process_is_heard_by_all() -> None:
 @given(st.integers(1, 9), st.integers(1, 50), st.integers(1, 7))
 def test_shares_are_whole_units_near_equal_and_everything_once(size: int, count: int, unit: int) -> None:
     shares = [World(rank, size).share(count, unit) for rank in range(size)]
-    units = -(-count // unit)
-    if units < size:
-        assert shares == [range(count)] * size
-        return
-    assert [row for share in shares for row in share] == list(range(count))
-    assert all(share.start % unit == 0 for share in shares)
-    sizes = [-(-len(share) // unit) for share in shares]
+    parts = [World(rank, size).part(count, unit) for rank in range(size)]
+    assert shares == (parts if -(-count // unit) >= size else [range(count)] * size)
+    assert [row for part in parts for row in part] == list(range(count))
+    assert all(part.start % unit == 0 for part in parts if part)
+    sizes = [-(-len(part) // unit) for part in parts]
     assert max(sizes) - min(sizes) <= 1
 
 

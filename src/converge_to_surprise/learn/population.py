@@ -241,9 +241,9 @@ def scores(
 
     hold_still(network)
     # The score itself is called here, member by member in order: it may be the user's and need not be thread-safe.
-    members = world.share(generation.settings.population, unit=2)
+    members = world.part(generation.settings.population, unit=2)
     values = [float("nan") if labels is None else float(score(*labels)) for labels in workers.map(labels_of, members)]
-    return world.gather(torch.tensor(values, dtype=torch.double), generation.settings.population, unit=2)
+    return world.join_parts(torch.tensor(values, dtype=torch.double), generation.settings.population, unit=2)
 
 
 @torch.no_grad()

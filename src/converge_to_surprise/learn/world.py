@@ -61,17 +61,13 @@ class World:
         >>> [World(rank, 2).share(10, unit=4) for rank in range(2)]
         [range(0, 4), range(4, 10)]
         """
+        return range(count) if -(-count // unit) < self.size else self.part(count, unit, rank)
+
+    def part(self, count: int, unit: int = 1, rank: int | None = None) -> range:
+        """The same for what is done once only: if there are fewer units than processes, some of them take none."""
         units, place = -(-count // unit), self.rank if rank is None else rank
-        if units < self.size:
-            return range(count)
         start, stop = (units * edge // self.size * unit for edge in (place, place + 1))
         return range(start, min(stop, count))
-
-    def part(self, count: int, unit: int) -> range:
-        """The same for what only one process may do: the first takes all that is too little to share."""
-        if -(-count // unit) < self.size:
-            return range(count if self.rank == 0 else 0)
-        return self.share(count, unit)
 
     def own(self, rows: Tensor, unit: int = 1) -> Tensor:
         """This process's share of some rows."""
@@ -84,11 +80,15 @@ class World:
 
     def gather(self, part: Tensor, count: int, unit: int = 1) -> Tensor:
         """All ``count`` rows from the shares of all processes."""
-        if self.alone or -(-count // unit) < self.size:
+        return part if -(-count // unit) < self.size else self.join_parts(part, count, unit)
+
+    def join_parts(self, part: Tensor, count: int, unit: int = 1) -> Tensor:
+        """All ``count`` rows from the parts of all processes."""
+        if self.alone:
             return part
         if 0 in part.shape[1:]:
             return part.new_empty(count, *part.shape[1:])
-        sizes = [len(self.share(count, unit, rank)) for rank in range(self.size)]
+        sizes = [len(self.part(count, unit, rank)) for rank in range(self.size)]
         padded = part.new_zeros(max(sizes), *part.shape[1:])
         padded[: len(part)] = part
         parts = [torch.empty_like(padded) for _ in sizes]

@@ -161,10 +161,9 @@ def take_up(run: RunFolder, dataset: Dataset, config: Config) -> tuple[Trainer, 
     chunk = replace(wanted.evolution, chunk=begun.evolution.chunk)
     same = replace(wanted, threads=begun.threads, processes=begun.processes, evolution=chunk)
     if same != begun or fingerprint(dataset.train.images) != description.fingerprint:
-        run.check_free()
         raise ValueError(
-            f"{run.path} holds a run with other images or settings; several processes do not replace it: "
-            "give another folder, or remove it"
+            f"{run.path} already holds a run, with other images or settings; under torchrun it is never replaced, "
+            "because a restart would do so again: give another folder, or remove it first"
         )
     with run.locked():
         return reopen(run, dataset)
