@@ -118,6 +118,7 @@ def test_what_lies_outside_the_crop_is_black_or_the_image() -> None:
     turned = drawn.angle.abs() > 0.3
     assert bool((black[turned].flatten(1).min(1).values == 0).all())
     assert float(image.mean()) > float(black.mean())
+    assert bool((image[turned & (drawn.cut == 0)][:, 0, 0, 0] == 0).all()), "beyond the image it is black"
 
 
 @given(st.sampled_from([1, 3]), st.integers(5, 10), st.integers(5, 10), st.integers(0, 10_000))
