@@ -46,20 +46,22 @@ def filled_view(image: Image, white: bool) -> Image:
     return view
 
 
+def between(channel: list[list[float]], y: float, x: float) -> float:
+    """The bilinear value of a channel at a position in pixels from the middle of its first, edges repeated."""
+    height, width = len(channel), len(channel[0])
+    y, x = min(max(y, 0.0), height - 1.0), min(max(x, 0.0), width - 1.0)
+    y0, x0 = int(y), int(x)
+    y1, x1 = min(y0 + 1, height - 1), min(x0 + 1, width - 1)
+    fy, fx = y - y0, x - x0
+    top = channel[y0][x0] * (1 - fx) + channel[y0][x1] * fx
+    bottom = channel[y1][x0] * (1 - fx) + channel[y1][x1] * fx
+    return top * (1 - fy) + bottom * fy
+
+
 def bilinear_double(channel: list[list[float]]) -> list[list[float]]:
     """A channel at twice the size, pixel centres aligned, edges repeated."""
-    height, width = len(channel), len(channel[0])
-
-    def at(y: float, x: float) -> float:
-        y, x = min(max(y, 0.0), height - 1.0), min(max(x, 0.0), width - 1.0)
-        y0, x0 = int(y), int(x)
-        y1, x1 = min(y0 + 1, height - 1), min(x0 + 1, width - 1)
-        fy, fx = y - y0, x - x0
-        top = channel[y0][x0] * (1 - fx) + channel[y0][x1] * fx
-        bottom = channel[y1][x0] * (1 - fx) + channel[y1][x1] * fx
-        return top * (1 - fy) + bottom * fy
-
-    return [[at((r + 0.5) / 2 - 0.5, (c + 0.5) / 2 - 0.5) for c in range(2 * width)] for r in range(2 * height)]
+    rows, columns = range(2 * len(channel)), range(2 * len(channel[0]))
+    return [[between(channel, (r + 0.5) / 2 - 0.5, (c + 0.5) / 2 - 0.5) for c in columns] for r in rows]
 
 
 # --- paper 4.1, table 4: augmentation, one step after the other, nearest neighbour ---
@@ -106,6 +108,26 @@ def rotate(channel: list[list[float]], angle: float) -> list[list[float]]:
             if 0 <= source_y < height and 0 <= source_x < width:
                 result[r][c] = channel[source_y][source_x]
     return result
+
+
+def warp_with_edge(
+    channel: list[list[float]], window: tuple[int, int, int], pad: tuple[int, ...], flip: float, angle: float
+) -> list[list[float]]:
+    """Crop (cut, top, left), zoom-out (rows, columns, those above, those before), mirror and rotation in one step.
+
+    Every pixel is read bilinearly from where all of them bring it from, the image going on as it is at its edge.
+    """
+    (cut, top, left), height, width = window, len(channel), len(channel[0])
+
+    def read(r: int, c: int) -> float:
+        y, x = r + 0.5 - height / 2, c + 0.5 - width / 2
+        turned_y = x * math.sin(angle) + y * math.cos(angle) + height / 2
+        turned_x = flip * (x * math.cos(angle) - y * math.sin(angle)) + width / 2
+        source_y = turned_y * (height - cut + pad[0]) / height - pad[2] + top
+        source_x = turned_x * (width - cut + pad[1]) / width - pad[3] + left
+        return between(channel, source_y - 0.5, source_x - 0.5)
+
+    return [[read(r, c) for c in range(width)] for r in range(height)]
 
 
 def jitter(image: Image, brightness: float, contrast: float, saturation: float) -> Image:

@@ -160,6 +160,16 @@ def test_own_images_get_an_augmentation_by_size_and_colour(
     assert (augmentation.crop, augmentation.saturation, augmentation.flip_prob) == (crop, saturation, 0)
 
 
+@pytest.mark.parametrize(
+    ("dataset", "channels", "outside"),
+    [("holiday", 3, "edge"), ("holiday", 1, "image"), ("mnist", 1, "image"), ("digits", 1, "image")],
+)
+def test_only_colour_pictures_are_turned_without_a_black_frame(dataset: str, channels: int, outside: str) -> None:
+    """The results that are published for grey images were made with black beyond the image."""
+    assert resolve("fast", None, dataset, 500, (channels, 28, 28)).augmentation.outside == outside
+    assert resolve("paper", None, dataset, 500, (channels, 28, 28)).augmentation.outside == "black"
+
+
 def test_few_images_of_ones_own_get_the_longer_schedule() -> None:
     assert sum(stage.epochs for stage in resolve("paper", None, "mine", 9_999, (1, 8, 8)).schedule) == 9000
     assert sum(stage.epochs for stage in resolve("paper", None, "mine", 10_000, (1, 8, 8)).schedule) == 3000

@@ -67,10 +67,13 @@ def resolve(
     search = search or ("evolution" if preset == "paper" else "relaxed")
     config = Config(views=views, augmentation=augmentation)
     if preset == "fast":
+        # Colour pictures are seldom black at their edges. There a black frame would show where the edge was and so
+        # where a thing lies in its picture, which crops are to make meaningless: clusters would be split by place.
+        outside: Literal["image", "edge"] = "edge" if channels == 3 else "image"
         config = replace(
             config,
             views=replace(views, fill=True),
-            augmentation=replace(augmentation, sampling="bilinear", outside="image"),
+            augmentation=replace(augmentation, sampling="bilinear", outside=outside),
             network=Network(folded=True),
             consolidation=Consolidation(logit_scale=10.0),
         )

@@ -51,8 +51,8 @@ class Augmentation:
     saturation: float = 0.0
     """Colour images only."""
     sampling: Literal["nearest", "bilinear"] = "nearest"
-    outside: Literal["black", "image"] = "black"
-    """What a rotation uncovers beyond the crop: black, as when crop and rotation are two steps, or the image itself."""
+    outside: Literal["black", "image", "edge"] = "black"
+    """What shows beyond the crop: black, as in two steps, or the image, and beyond it black or (edge) its edge."""
 
     def __post_init__(self) -> None:
         check(0 <= self.rotation <= 180, "augmentation.rotation", self.rotation, "from 0 to 180 degrees")

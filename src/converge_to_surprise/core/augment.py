@@ -121,7 +121,9 @@ def warp(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
     grid = F.affine_grid(torch.stack([row_x, row_y], 1), [count, 1, height, width], align_corners=False)
     if settings.outside == "black":
         grid = _outside_crop_to_nowhere(grid, drawn, height, width)
-    return F.grid_sample(views, grid, mode=settings.sampling, padding_mode="zeros", align_corners=False)
+    # Black round a picture that is not black at its edge would be a frame that only augmented views have.
+    beyond = "border" if settings.outside == "edge" else "zeros"
+    return F.grid_sample(views, grid, mode=settings.sampling, padding_mode=beyond, align_corners=False)
 
 
 def _outside_crop_to_nowhere(grid: Tensor, drawn: Draw, height: int, width: int) -> Tensor:
