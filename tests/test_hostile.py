@@ -695,14 +695,21 @@ def test_spoilt_tables(tmp_path: Path, rows: list[list[str]], header: str) -> No
 
 
 def test_out_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for error in (MemoryError(), RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 5 bytes")):
+    for error in (
+        MemoryError(),
+        MemoryError("two\nlines"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 5 bytes"),
+    ):
 
         def starve(*_: Any, error: Exception = error) -> None:
             raise error
 
         monkeypatch.setattr(cli, "show", starve)
+        monkeypatch.setattr(cli.Console, "print", starve)  # it may load more of itself
         assert cli.main(["show", "x"]) == 2
-        assert capsys.readouterr().err.startswith("cts: there is not enough memory")
+        message = capsys.readouterr().err
+        assert message.startswith("cts: there is not enough memory")
+        assert message.count("\n") == 1
 
 
 def test_free_memory_is_plausible() -> None:

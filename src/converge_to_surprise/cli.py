@@ -260,8 +260,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not memory_ran_out(error):
             raise
-        text = "cts: there is not enough memory; if a run was begun, `cts resume` continues it where there is more"
-        errors.print(text, markup=False, highlight=False, soft_wrap=True)
+        what = one_line(f" ({error})") if isinstance(error, MemoryError) and error.args else ""
+        hint = "if a run was begun, `cts resume` continues it where there is more"
+        print(f"cts: there is not enough memory{what}; {hint}", file=sys.stderr)  # a console would load more of itself
         return 2
     except session.Interrupted as stop:
         errors.print(f"cts: stopped by {stop}; {stop.hint}", markup=False, soft_wrap=True)

@@ -123,8 +123,6 @@ def begin(
                 labels=labels,
             )
         )
-        if dataset.quarantine:
-            write_quarantine(run.quarantine, dataset.quarantine)
     return trainer
 
 
@@ -161,6 +159,8 @@ def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[R
         run.sweep()
         checkpoint.tidy(run.checkpoints, trainer.step)  # before the history: it must never be shorter than a checkpoint
         run.forget_after(trainer.step)
+        if dataset.quarantine:
+            write_quarantine(run.quarantine, dataset.quarantine)
         with run.history_file() as history:
             latest, saved, due = trainer.snapshot(), trainer.step, time.monotonic() + seconds
             records = trainer.run()
