@@ -175,9 +175,8 @@ class TestBadFiles:
     ) -> None:
         path = write(tmp_path / "x.png", photo(8, 8))
         monkeypatch.setattr(Image.Image, "convert", Mock(side_effect=error))
-        for use in (lambda: decode(path, (1, 8, 8)), lambda: decode(path, (3, 8, 8))):
-            with pytest.raises(MemoryError):
-                use()
+        with pytest.raises(MemoryError):
+            decode(path, (1, 8, 8))
 
     def test_nor_if_the_decoder_does_not_say_so(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "x.png"

@@ -24,6 +24,7 @@ from fuzz.place import tolerated
 from fuzz.spoil import idx, npy, npz, put, spoil_bytes, spoilt, whole_array
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 import converge_to_surprise
 from converge_to_surprise import cli, configfile
@@ -450,7 +451,7 @@ def test_out_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pyte
             raise error
 
         monkeypatch.setattr(cli, "show", starve)
-        monkeypatch.setattr(cli.Console, "print", starve)  # it may load more of itself
+        monkeypatch.setattr(Console, "print", starve)  # it may load more of itself
         assert cli.main(["show", "x"]) == 2
         message = capsys.readouterr().err
         assert message.startswith("cts: there is not enough memory")

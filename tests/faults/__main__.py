@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -35,6 +36,8 @@ class Options:
     seed: int = 0
     only: str = ""
     """Only faults whose name holds this."""
+    rest: bool = False
+    """Only faults that the JSON file does not have yet."""
     out: Path | None = None
     """JSON file for the figures; what it says of faults that are not tried now stays."""
 
@@ -73,7 +76,7 @@ def main(options: Options) -> int:
         ward = Ward(Path(name), wholes, options.seed)
         print(f"{'fault':<47} | tried | survived | lost | seconds")
         for title, (fault, count) in faults(options).items():
-            if options.only not in title:
+            if options.only not in title or (options.rest and title in _known(options.out)):
                 continue
             start, tally = time.monotonic(), Tally()
             fault(ward, tally, count)
@@ -90,10 +93,15 @@ def main(options: Options) -> int:
     return 1 if losses else 0
 
 
+def _known(path: Path | None) -> dict[str, Any]:
+    """The rows of a file of figures by the names of their faults."""
+    rows = json.loads(path.read_text(encoding="utf-8"))["faults"] if path is not None and path.exists() else []
+    return {row["fault"]: row for row in rows}
+
+
 def _keep(path: Path, title: str, tally: Tally, options: Options) -> None:
     """Write the row of a fault; those of others, perhaps from an earlier call with ``--only``, stay."""
-    known = json.loads(path.read_text(encoding="utf-8"))["faults"] if path.exists() else []
-    rows = {row["fault"]: row for row in known}
+    rows = _known(path)
     rows[title] = {
         "fault": title,
         "how": tally.how,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,14 +35,12 @@ def flip(path: Path, position: int, bit: int) -> None:
 def regions(path: Path) -> Iterator[tuple[str, int, int]]:
     """Every part of a checkpoint's file by name, with its first byte and the one after its last.
 
-    Of the JSON part every line; of the tensors the length of the header, what it says of each tensor, and each tensor.
+    Of the JSON part every field; of the tensors the length of the header, what it says of each tensor, and each tensor.
     """
     content = path.read_bytes()
     if path.suffix == ".json":
-        start = 0
-        for number, line in enumerate(content.splitlines(keepends=True), 1):
-            yield f"line {number}", start, start + len(line)
-            start += len(line)
+        fields = [0, *(found.start() for found in re.finditer(rb'^ +"', content, re.MULTILINE)), len(content)]
+        yield from ((content[first:last][:20].decode(), first, last) for first, last in itertools.pairwise(fields))
         return
     length = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + length])

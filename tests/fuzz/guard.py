@@ -14,10 +14,8 @@ from typing import Any
 
 PATIENCE = 60
 """Seconds after which an example counts as hung, on a busy machine too."""
-DEEDS = frozenset(
-    "os.system os.exec os.posix_spawn os.spawn os.fork subprocess.Popen pickle.find_class socket.connect socket.bind "
-    "urllib.Request ctypes.dlopen code.__new__".split()
-)
+STARTS = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "subprocess.Popen", "ctypes.dlopen")
+DEEDS = frozenset({*STARTS, "pickle.find_class", "code.__new__", "socket.connect", "socket.bind", "urllib.Request"})
 """What the interpreter announces and no loading of a file needs."""
 WRITES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.link", "os.symlink", "os.truncate")
 HARMLESS = (os.devnull, "/dev/tty")

@@ -64,9 +64,10 @@ def tolerated(use: Use) -> bool:
     return True
 
 
-def command(*words: object) -> None:
-    """A command that works or is refused."""
+def command(*words: object) -> bool:
+    """A command that works, or else is refused."""
     code = cli.main([str(word) for word in words])
     assert code in (0, 2), f"exit code {code} of {words}"
     if code:
-        raise ValueError("refused")
+        raise ValueError(f"{words} was refused")
+    return True
