@@ -1,9 +1,10 @@
-"""Write the results into the README: what stands between its two marker comments is made from benchmarks/results/.
+"""Write the results into the README: what stands between its marker comments is made from benchmarks/results/.
 
     python benchmarks/readme_table.py [--check]
 
-The results are the table1.json and, if there is one, the ablation.json that ``cts reproduce`` writes. With ``--check``
-nothing is written: the exit code is 1 if the README is not in step.
+The results are the table1.json and, if there is one, the ablation.json that ``cts reproduce`` writes; the faults are
+those of the faults.json that ``python -m tests.faults`` writes. With ``--check`` nothing is written: the exit code is 1
+if the README is not in step.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from converge_to_surprise.reproduce.tables import TITLES, Cell, shown
 from converge_to_surprise.reproduce.variants import VARIANTS
 
 ROOT = Path(__file__).parents[1]
-BEGIN = "<!-- results: made by benchmarks/readme_table.py -->"
-END = "<!-- end of results -->"
+BEGIN = "<!-- {}: made by benchmarks/readme_table.py -->"
+END = "<!-- end of {} -->"
 
 
 def runs(path: Path) -> list[dict[str, Any]]:
@@ -75,12 +76,21 @@ def results(folder: Path) -> str:
     return "\n\n".join(parts)
 
 
-def renewed(text: str, content: str) -> str:
-    """The README with the content between the markers replaced."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+def faults(folder: Path) -> str:
+    """What real runs were hurt by, and how many of them lost anything."""
+    path = folder / "faults.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))["faults"] if path.is_file() else []
+    total = {"fault": "all"} | {name: sum(row[name] for row in rows) for name in ("tried", "survived", "lost")}
+    lines = [[row["fault"], *(f"{row[name]:,}" for name in ("tried", "survived", "lost"))] for row in [*rows, total]]
+    return tables.markdown(["fault", "tried", "survived", "lost"], lines)
+
+
+def renewed(text: str, what: str, content: str) -> str:
+    """The README with the content between the markers of one table replaced."""
+    before, begin, rest = text.partition(BEGIN.format(what))
+    _, end, after = rest.partition(END.format(what))
     if not begin or not end:
-        raise SystemExit(f"README.md needs the two lines {BEGIN} and {END}")
+        raise SystemExit(f"README.md needs the two lines {BEGIN.format(what)} and {END.format(what)}")
     return f"{before}{begin}\n{content}\n{end}{after}"
 
 
@@ -91,7 +101,8 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results")
     options = parser.parse_args()
     text = options.readme.read_text(encoding="utf-8")
-    new = renewed(text, results(options.results))
+    new = renewed(text, "results", results(options.results))
+    new = renewed(new, "faults", faults(options.results))
     if options.check:
         print("in step" if new == text else f"{options.readme} is not in step: run python benchmarks/readme_table.py")
         return int(new != text)

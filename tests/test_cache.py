@@ -13,10 +13,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from pictures import photo, write
+from PIL import Image
 
 from converge_to_surprise.data import pictures, reading
 from converge_to_surprise.data.cache import Decoded, cache_folder, cached
@@ -218,6 +221,49 @@ class TestBuilders:
         assert opened  # nothing of the other was used
         assert len(entries(place)) == 1
         assert not entries(place)[0].startswith("building-")
+
+    def test_the_lock_of_a_killed_one_goes_too(self, folder: Path, place: Path, opened: list[str]) -> None:
+        """Killed before it made its folder, or after it gave the folder its name: only the lock is there."""
+        listing = list_folder(folder)
+        cached(listing, Reading())
+        (place / "building-0123456789abcdef.lock").touch()
+        opened.clear()
+        cached(listing, Reading())
+        assert opened == []
+        assert [name for name in entries(place) if name.startswith("building-")] == []
+
+    def test_a_lock_that_is_swept_away_is_made_again(
+        self, folder: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        acquire, swept = FileLock.acquire, list[str]()
+
+        def sweeping(lock: Any, *rest: Any, **options: Any) -> Any:
+            held = acquire(lock, *rest, **options)
+            if not swept:
+                swept.append(lock.lock_file)
+                os.unlink(lock.lock_file)
+            return held
+
+        def look(done: int, total: int) -> None:
+            assert [name for name in entries(place) if name == Path(swept[0]).name]
+
+        monkeypatch.setattr(FileLock, "acquire", sweeping)
+        listing = list_folder(folder)
+        check(cached(listing, Reading(), progress=look), listing)
+        assert len(entries(place)) == 1
+
+    def test_want_of_memory_puts_no_picture_aside(
+        self, folder: Path, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A set without them would be taken for whole from then on."""
+        listing = list_folder(folder)
+        shape = (3, 10, 14)
+        with monkeypatch.context() as starved:
+            starved.setattr(Image.Image, "load", Mock(side_effect=MemoryError))
+            with pytest.raises(MemoryError):
+                cached(listing, Reading(), shape)
+        assert entries(place) == []
+        check(cached(listing, Reading(), shape), listing)
 
     def test_one_that_is_at_work_is_left_alone(self, folder: Path, place: Path) -> None:
         process = builder(folder, 3)

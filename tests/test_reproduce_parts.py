@@ -396,6 +396,8 @@ def test_readme_follows_the_results(tmp_path: Path) -> None:
     rows = [row(seed, 0.9 + seed / 100) for seed in range(5)]
     (tmp_path / "table1.json").write_text(json.dumps({"runs": rows}))
     (tmp_path / "ablation.json").write_text(json.dumps({"runs": [*rows, row(0, 0.3, variant="one-head")]}))
+    fault = {"fault": "lightning", "how": "", "tried": 1200, "survived": 1199, "lost": 1}
+    (tmp_path / "faults.json").write_text(json.dumps({"faults": [fault, fault | {"fault": "flood"}]}))
     place = ["--readme", str(readme), "--results", str(tmp_path)]
     assert readme_table("--check", *place) == 1
     assert readme.read_text() == before
@@ -404,6 +406,7 @@ def test_readme_follows_the_results(tmp_path: Path) -> None:
     assert "| USPS | 92.0 ± 1.4 |" in " ".join(after.split())
     assert "94.9 / 90.2 / 90.3, 10.4 ± 0.5" in after
     assert "30.0 / 50.0 / 25.0, 10.0 (n=1)" in after
+    assert "| flood | 1,200 | 1,199 | 1 | | all | 2,400 | 2,398 | 2 |" in " ".join(after.split())
     assert readme_table("--check", *place) == 0
     assert after.partition("<!-- results")[0] == before.partition("<!-- results")[0]
-    assert after.partition("<!-- end of results")[2] == before.partition("<!-- end of results")[2]
+    assert after.partition("<!-- end of faults")[2] == before.partition("<!-- end of faults")[2]

@@ -79,6 +79,14 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     return shown.removeprefix("cts: ").strip()
 
 
+def test_the_list_of_bad_files_comes_back(run: Path, tmp_path: Path) -> None:
+    """A kill may come between config.json, from where on there is a run, and the list."""
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    (copy / "quarantine.csv").unlink()
+    assert call("resume", copy, "--no-report") == 0
+    assert (copy / "quarantine.csv").read_bytes() == (run / "quarantine.csv").read_bytes()
+
+
 def test_fit_of_a_folder(run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = table(run / "labels.csv")
     assert len(rows) == 60

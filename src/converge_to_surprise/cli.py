@@ -275,8 +275,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (MemoryError, RuntimeError) as error:
         if not memory_ran_out(error):
             raise
-        text = "cts: there is not enough memory; if a run was begun, `cts resume` continues it where there is more"
-        errors.print(text, markup=False, highlight=False, soft_wrap=True)
+        what = one_line(f" ({error})") if isinstance(error, MemoryError) and error.args else ""
+        hint = "if a run was begun, `cts resume` continues it where there is more"
+        print(f"cts: there is not enough memory{what}; {hint}", file=sys.stderr)  # a console would load more of itself
         return 2
     except distributed.Lost as lost:
         text = f"cts: {lost}; what was done is saved: `cts resume` continues it"

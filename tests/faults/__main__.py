@@ -12,13 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import tyro
 
 from converge_to_surprise.run.session import versions
 
-from . import places, stops
-from .harness import SETTINGS, undisturbed
+from . import damage, pictures, places, stops
+from .harness import SETTINGS, pictures_in, source_of, undisturbed
 from .ward import Tally, Ward
 
 Fault = Callable[[Ward, Tally, int], None]
@@ -30,13 +31,15 @@ class Options:
 
     kills: int = 100
     """How often to kill −9 at a random moment, and again at a file operation."""
-    each: int = 12
+    each: int = 10
     """Trials of each other fault."""
     seed: int = 0
     only: str = ""
     """Only faults whose name holds this."""
+    rest: bool = False
+    """Only faults that the JSON file does not have yet."""
     out: Path | None = None
-    """JSON file for the figures."""
+    """JSON file for the figures; what it says of faults that are not tried now stays."""
 
 
 def faults(options: Options) -> dict[str, tuple[Fault, int]]:
@@ -45,64 +48,74 @@ def faults(options: Options) -> dict[str, tuple[Fault, int]]:
     return {
         "kill -9, random moment": (stops.kill_at_random, options.kills),
         "kill -9, at a file operation": (stops.kill_in_writing, options.kills),
+        "kill -9, in the cache step": (pictures.kill_in_decoding, options.kills // 4),
         "SIGTERM": (partial(stops.polite_signal, number=signal.SIGTERM), each),
         "SIGINT": (partial(stops.polite_signal, number=signal.SIGINT), each),
         "SIGINT twice": (stops.interrupt_twice, each),
         "disk full": (places.full_disk, each),
+        "disk full, in the cache step": (pictures.no_room_for_the_cache, each),
         "read-only folder": (places.read_only, each),
-        "checkpoint cut or a bit flipped": (places.damaged_checkpoint, 4 * each),
+        "checkpoint cut or a bit flipped": (damage.damaged_checkpoint, 4 * each),
+        "a bit flipped in each region of a checkpoint": (damage.rotten_checkpoint, each),
         "clock jumps": (stops.clock_jumps, each // 2),
         "second writer": (stops.second_writer, each // 2),
-        "race for a stopped run": (stops.race, each),
-        "source changed or deleted": (places.changed_source, each),
+        "race for a stopped run": (stops.race, each // 2),
+        "array file changed or deleted": (places.changed_source, each),
+        "pictures changed or deleted": (pictures.changed_pictures, each),
         "out of memory": (places.out_of_memory, each),
+        "out of memory, in the cache step": (pictures.starved_decoding, each),
     }
 
 
 def main(options: Options) -> int:
-    began = time.monotonic()
-    tallies: dict[str, Tally] = {}
+    losses = 0
     with tempfile.TemporaryDirectory(prefix="cts-faults-") as name:
-        kinds = [(search, seconds) for seconds in (0.0, 0.05) for search in SETTINGS]
-        folders = [Path(name) / f"whole-{search}-{seconds}" for search, seconds in kinds]
-        wholes = [undisturbed(folder, *kind) for folder, kind in zip(folders, kinds, strict=True)]
+        kinds = [(search, seconds, source_of) for seconds in (0.0, 0.05) for search in SETTINGS]
+        kinds += [(search, 0.0, pictures_in) for search in SETTINGS]
+        wholes = [undisturbed(Path(name) / f"whole-{number}", *kind) for number, kind in enumerate(kinds)]
         ward = Ward(Path(name), wholes, options.seed)
-        print(f"{'fault':<33} | tried | survived | lost | seconds")
+        print(f"{'fault':<47} | tried | survived | lost | seconds")
         for title, (fault, count) in faults(options).items():
-            if options.only not in title:
+            if options.only not in title or (options.rest and title in _known(options.out)):
                 continue
             start, tally = time.monotonic(), Tally()
             fault(ward, tally, count)
-            tallies[title] = tally
             shown = f"{title} ({tally.how})" if tally.how else title
             lost = len(tally.lost)
-            taken = time.monotonic() - start
-            print(f"{shown:<33} | {tally.tried:5} | {tally.tried - lost:8} | {lost:4} | {taken:.0f}", flush=True)
+            losses += lost
+            tally.seconds = time.monotonic() - start
+            numbers = f"{tally.tried:5} | {tally.tried - lost:8} | {lost:4} | {tally.seconds:.0f}"
+            print(f"{shown:<47} | {numbers}", flush=True)
             for what in tally.lost:
                 print(f"    {what}", flush=True)
-    if options.out is not None:
-        _keep(options.out, tallies, time.monotonic() - began)
-    return 1 if any(tally.lost for tally in tallies.values()) else 0
+            if options.out is not None:
+                _keep(options.out, title, tally, options)
+    return 1 if losses else 0
 
 
-def _keep(path: Path, tallies: dict[str, Tally], seconds: float) -> None:
-    rows = [
-        {
-            "fault": title,
-            "how": tally.how,
-            "tried": tally.tried,
-            "survived": tally.tried - len(tally.lost),
-            "lost": len(tally.lost),
-        }
-        for title, tally in tallies.items()
-    ]
-    data = {
+def _known(path: Path | None) -> dict[str, Any]:
+    """The rows of a file of figures by the names of their faults."""
+    rows = json.loads(path.read_text(encoding="utf-8"))["faults"] if path is not None and path.exists() else []
+    return {row["fault"]: row for row in rows}
+
+
+def _keep(path: Path, title: str, tally: Tally, options: Options) -> None:
+    """Write the row of a fault; those of others, perhaps from an earlier call with ``--only``, stay."""
+    rows = _known(path)
+    rows[title] = {
+        "fault": title,
+        "how": tally.how,
+        "tried": tally.tried,
+        "survived": tally.tried - len(tally.lost),
+        "lost": len(tally.lost),
+        "seconds": round(tally.seconds),
         "command": "python -m tests.faults " + " ".join(sys.argv[1:]),
         "time": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-        "seconds": round(seconds),
+    }
+    data = {
         "system": platform.platform(),
         "versions": versions(),
-        "faults": rows,
+        "faults": [rows[title] for title in faults(options) if title in rows],
     }
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 

@@ -32,7 +32,9 @@ class World:
     """What is wrong with the world of a process; nothing unless said."""
 
     deadly: int = 0
-    """Kill −9 falls just before this file operation in the run folder, counted from 1."""
+    """Kill −9 falls just before this file operation in the deadly place, counted from 1."""
+    deadly_place: Path | None = None
+    """The run folder, unless another one is named."""
     clock: bool = False
     """The time of day jumps back and forth by years."""
     memory: int | None = None
@@ -44,17 +46,20 @@ class World:
 FINE = World()
 
 
-def start(words: list[str], said: Path, folder: Path, world: World = FINE) -> BaseProcess:
-    """Begin a command; what it says goes to the file ``said``."""
+def start(words: list[str], said: Path, folder: Path, cache: Path, world: World = FINE) -> BaseProcess:
+    """Begin a command; what it says goes to the file ``said``, decoded pictures into ``cache``."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    process = context.Process(target=_live, args=(words, str(said), str(folder), world))
+    process = context.Process(
+        target=_live, args=(words, str(said), str(world.deadly_place or folder), str(cache), world)
+    )
     process.start()
     return process
 
 
-def _live(words: list[str], said: str, folder: str, world: World) -> None:
+def _live(words: list[str], said: str, folder: str, cache: str, world: World) -> None:
+    os.environ["CTS_CACHE"] = cache
     descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
+from converge_to_surprise.data.cache import BUILDING
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.run import checkpoint
 from converge_to_surprise.run.rundir import RunFolder
@@ -36,6 +39,8 @@ SETTINGS = {
 STEPS = 34
 """Steps of either: 5 epochs of 6 updates and 4 passes; or 24 updates, a merge, 6 updates and 3 passes."""
 IMAGES = 60
+LARGE = 3000
+"""Pixels on a side of a large picture: 36 MB when it is decoded."""
 PATIENCE = 120.0
 """Seconds after which a process that has not ended counts as hung."""
 
@@ -67,11 +72,28 @@ def source_of(folder: Path) -> Path:
     return source
 
 
-def undisturbed(folder: Path, search: str, checkpoint_seconds: float) -> Whole:
+def pictures_in(folder: Path, large: int = 0) -> Path:
+    """A folder of small pictures, so many of them large, and a file that is none and will be put aside."""
+    source = folder / "bars"
+    source.mkdir()
+    for number, image in enumerate(striped_images(IMAGES)[0]):
+        picture = Image.fromarray(image[0].numpy())
+        if number < large:
+            picture = picture.resize((LARGE, LARGE), Image.Resampling.NEAREST).convert("RGB")
+        picture.save(source / f"{number:03d}.png", compress_level=1)
+    (source / "broken.png").write_bytes(b"no picture")
+    return source
+
+
+def undisturbed(
+    folder: Path, search: str, checkpoint_seconds: float, make_source: Callable[[Path], Path] = source_of
+) -> Whole:
     """The run to compare with."""
     folder.mkdir()
     flags = [*SETTINGS[search].split(), "--checkpoint-seconds", str(checkpoint_seconds)]
-    source = source_of(folder)
+    source = make_source(folder)
+    if source.is_dir():
+        flags += ["--image-size", "8"]
     patient = Patient(folder, Whole(source, flags, RunFolder(folder / "run"), 0.0))
     began = time.monotonic()
     demand(patient.await_end(patient.begin()) == 0, f"an undisturbed run failed: {patient.said()}")
@@ -89,9 +111,12 @@ class Patient:
     acknowledged: int = 0
     """Steps in the newest checkpoint that was ever seen whole: none may be lost."""
     run: RunFolder = field(init=False)
+    cache: Path = field(init=False)
+    """Where decoded pictures are kept."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(exist_ok=True)
+        self.cache = self.folder / "cache"
         self.run = RunFolder(self.out or self.folder / "run")
 
     def begin(self, *extra: str, world: World = FINE) -> BaseProcess:
@@ -102,7 +127,7 @@ class Patient:
         return self.start(*words, world=world)
 
     def start(self, *words: str, world: World = FINE, said: str = "said") -> BaseProcess:
-        return start(list(words), self.folder / said, self.run.path, world)
+        return start(list(words), self.folder / said, self.run.path, self.cache, world)
 
     def said(self, name: str = "said") -> str:
         return (self.folder / name).read_text(encoding="utf-8", errors="replace")
@@ -171,6 +196,10 @@ class Patient:
         demand(_timeless(results[:1]) == _timeless(results[1:]), "another result")
         demand(ours.model.read_bytes() == theirs.model.read_bytes(), "another model")
         demand(_names(ours) == _names(theirs), f"stray: {_names(ours) ^ _names(theirs)}")
+        if theirs.quarantine.exists():
+            demand(ours.quarantine.read_bytes() == theirs.quarantine.read_bytes(), "other pictures put aside")
+        sets = [path.name for path in self.cache.iterdir()] if self.cache.exists() else []
+        demand(not any(name.startswith(BUILDING) for name in sets), f"stray in the cache of pictures: {sets}")
         kept = sorted(path.name for path in ours.checkpoints.iterdir())
         pairs = {name.split(".")[0] for name in kept}
         demand(len(pairs) <= checkpoint.KEEP and len(kept) == 2 * len(pairs), f"stray checkpoints: {kept}")

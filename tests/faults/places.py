@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +38,7 @@ def full_disk(ward: Ward, tally: Tally, count: int) -> None:
             process = patient.begin()
             if number % 3:  # otherwise there is no room from the start
                 patient.await_steps(process, ward.rng.randint(1, STEPS - 5))
-            _fill(ballast, ward.rng.randint(0, need // 2) if number % 2 else 0)
+            fill(ballast, ward.rng.randint(0, need // 2) if number % 2 else 0)
             code = patient.await_end(process)
             if code:
                 one_line(patient, code, "No space left on device")
@@ -49,7 +47,7 @@ def full_disk(ward: Ward, tally: Tally, count: int) -> None:
             patient.recover()
 
 
-def _fill(path: Path, spare: int) -> None:
+def fill(path: Path, spare: int) -> None:
     """Take all room but so many bytes."""
     with path.open("wb", buffering=0) as file:
         try:
@@ -109,53 +107,10 @@ def _freeze(folders: list[Path], frozen: bool) -> str:
     return "permissions"
 
 
-Damage = Callable[[Path], None]
-
-
-def cut(share: float) -> Damage:
-    """Keep so much of a file."""
-    return lambda path: os.truncate(path, int(share * path.stat().st_size))
-
-
-def flip(position: float, bit: int) -> Damage:
-    """Change one bit of the byte at this share of the file."""
-
-    def damage(path: Path) -> None:
-        content = bytearray(path.read_bytes())
-        content[min(int(position * len(content)), len(content) - 1)] ^= 1 << bit
-        path.write_bytes(content)
-
-    return damage
-
-
-REGIONS = (0.0, 0.002, 0.02, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 0.9999)
-
-
-def damaged_checkpoint(ward: Ward, tally: Tally, count: int) -> None:
-    """Cuts and single flipped bits in every region of both parts of the newest checkpoint."""
-    for whole_run in range(len(ward.wholes)):
-        patient = ward.patient()
-        patient.stopped_at(STEPS * (3 + whole_run) // 8)
-        trials = [(ending, kind, share) for ending in ("json", "safetensors") for kind in "cf" for share in REGIONS]
-        for ending, kind, share in trials if count >= len(trials) else ward.rng.sample(trials, count):
-            with tally.trial():
-                copy = ward.patient(like=patient)
-                target = copy.run.checkpoints / f"step-{patient.acknowledged:09d}.{ending}"
-                (cut(share) if kind == "c" else flip(share, ward.rng.randrange(8)))(target)
-                said = copy.recover().replace("\n", " ")
-                demand("using the checkpoint before it" in said, f"{kind}{share} of {ending} went unnoticed: {said}")
-                demand(target.stem in said, f"which checkpoint? {said}")
-                shutil.rmtree(copy.folder)
-        with tally.trial():
-            _both_damaged(ward.patient(like=patient))
-
-
-def _both_damaged(patient: Patient) -> None:
-    """There is nothing to fall back to: refused, and nothing is touched."""
-    for path in patient.run.checkpoints.glob("*.safetensors"):
-        flip(0.5, 3)(path)
+def refused(patient: Patient, *words: str) -> None:
+    """The run cannot be resumed, one line says why, and nothing in its folder is touched."""
     before = _content(patient.run.path)
-    one_line(patient, patient.await_end(patient.begin()), "no checkpoint can be used")
+    one_line(patient, patient.await_end(patient.begin()), *words)
     demand(_content(patient.run.path) == before, "a refusal changed the folder")
 
 
@@ -167,7 +122,7 @@ def changed_source(ward: Ward, tally: Tally, count: int) -> None:
     """The images are other ones, fewer, gone or garbage when the run is resumed: refused until they are back."""
     for number in range(count):
         with tally.trial():
-            patient = ward.patient()
+            patient = ward.patient(whole=ward.whole_of_an_array())
             patient.stopped_at(ward.rng.randint(1, STEPS - 5))
             source = patient.whole.source
             kept = source.read_bytes()
@@ -184,9 +139,7 @@ def changed_source(ward: Ward, tally: Tally, count: int) -> None:
                         np.savez(source, images=images[:-1])
                     case _:
                         os.truncate(source, len(kept) // 2)
-                before = _content(patient.run.path)
-                one_line(patient, patient.await_end(patient.begin()), source.name)
-                demand(_content(patient.run.path) == before, "a refusal changed the folder")
+                refused(patient, source.name)
             finally:
                 source.write_bytes(kept)
             patient.recover()

@@ -22,6 +22,7 @@ class Tally:
     lost: list[str] = field(default_factory=list)
     how: str = ""
     """By what means, where the machine decides."""
+    seconds: float = 0.0
 
     @contextmanager
     def trial(self, count: int = 1) -> Iterator[None]:
@@ -43,14 +44,24 @@ class Ward:
         self._turn = itertools.cycle(wholes)
         self._number = itertools.count()
 
-    def patient(self, out: Path | None = None, like: Patient | None = None) -> Patient:
-        """A new one; in turn of each kind of run. ``like``: a copy of another."""
+    def patient(self, out: Path | None = None, like: Patient | None = None, whole: Whole | None = None) -> Patient:
+        """A new one; in turn of each kind of run, unless one is named. ``like``: a copy of another."""
         place = self.folder / f"patient-{next(self._number)}"
         if like is None:
-            return Patient(place, next(self._turn), out)
+            return Patient(place, whole or next(self._turn), out)
         copy = Patient(place, like.whole, acknowledged=like.acknowledged)
         shutil.copytree(like.run.path, copy.run.path)
+        if like.cache.exists():
+            shutil.copytree(like.cache, copy.cache)
         return copy
+
+    def whole_of_pictures(self) -> Whole:
+        """An undisturbed run of a folder of pictures."""
+        return self.rng.choice([whole for whole in self.wholes if whole.source.is_dir()])
+
+    def whole_of_an_array(self) -> Whole:
+        """An undisturbed run of an array file."""
+        return self.rng.choice([whole for whole in self.wholes if whole.source.is_file()])
 
     @contextmanager
     def small_disk(self, size: int) -> Iterator[Path | None]:

@@ -1,7 +1,7 @@
 """Decoded pictures on disk, so that they are decoded once: a memory-mapped array under a key of all that it depends on.
 
 A set lies in one folder, built under another name and renamed when it is whole. A builder holds a lock beside the
-folder that it builds; a folder whose lock nobody holds is the rest of a killed builder and is swept away.
+folder that it builds; a folder or lock that nobody holds is the rest of a killed builder and is swept away.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ def cached(
     ``decoder`` does the decoding if several processes share it.
     """
     root = cache_folder()
+    _sweep(root)
     wish = f"{shape or (reading.image_size, reading.colour)}"
     key = _key(listing, wish)
     found = _open_whole(root / key, len(listing))
@@ -227,26 +228,31 @@ def _drop_superseded(root: Path, key: str, about: dict[str, Any]) -> None:
 @contextlib.contextmanager
 def _building_folder(root: Path) -> Iterator[Path]:
     """An empty folder that is gone afterwards, unless it was renamed. Its lock is held before it is there."""
-    _sweep(root)
     folder = root / f"{BUILDING}{secrets.token_hex(8)}"
     lock = FileLock(f"{folder}.lock")
     try:
-        with lock:
-            folder.mkdir(mode=0o700)  # others may not be meant to see the pictures
-            yield folder
+        lock.acquire()
+        while not os.path.exists(lock.lock_file):  # swept away between its making and its locking
+            lock.release()
+            lock.acquire()
+        folder.mkdir(mode=0o700)  # others may not be meant to see the pictures
+        yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        lock.release()
         Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def _sweep(root: Path) -> None:
-    """Remove what killed builders left."""
-    for folder in root.glob(f"{BUILDING}*"):
-        if folder.is_dir():
-            lock = FileLock(f"{folder}.lock", timeout=0)
-            with contextlib.suppress(Timeout, OSError), lock:
-                shutil.rmtree(folder, ignore_errors=True)
-                Path(lock.lock_file).unlink(missing_ok=True)
+    """Remove what killed builders left: a folder, or a lock whose folder was not made yet or has its own name already.
+
+    A lock that is just being made may go as well. Its maker notices that when it has it, and makes it again.
+    """
+    for name in {path.name.removesuffix(".lock") for path in root.glob(f"{BUILDING}*")}:
+        lock = FileLock(root / f"{name}.lock", timeout=0)
+        with contextlib.suppress(Timeout, OSError), lock:
+            shutil.rmtree(root / name, ignore_errors=True)
+            Path(lock.lock_file).unlink(missing_ok=True)
 
 
 def _no_room(root: Path, needed: int) -> str:

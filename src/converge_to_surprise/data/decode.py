@@ -2,7 +2,7 @@
 
 Files come from anywhere, so nothing about them is believed: the kind of file, its length and its number of pixels are
 checked before anything is decoded, only six formats are tried, and whatever the decoders stumble over becomes a
-:class:`BadPicture`.
+:class:`BadPicture`. Only for want of memory no picture is blamed: it would be put aside by chance, and stay so.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from .modes import UnknownMode, to_plain
+from .room import memory_ran_out
 
 Shape = tuple[int, int, int]
 """(C, H, W): 1 (grey) or 3 (red, green, blue) channels, height, width."""
@@ -36,6 +37,9 @@ FILE_BUDGET = 2**30
 LARGE = 2**24
 """Pictures of more pixels than this are decoded one at a time: many at once could exhaust the memory."""
 PROBE_SIDE = 48
+SPARE = 2**24
+BYTES_PER_PIXEL = 12
+"""Memory without which a failure to decode is not a picture's fault: it is held as it came, with alpha and as plain."""
 
 _large = threading.Lock()
 _UPRIGHT = {
@@ -65,7 +69,7 @@ def decode(path: str | Path, shape: Shape) -> npt.NDArray[np.uint8]:
     """The picture as uint8 (C, H, W): upright, its aspect kept, over white where it is transparent.
 
     It is fitted into H×W and centred; what it does not cover has the mean colour of its own border. A picture of
-    exactly H×W keeps its pixels. Raises BadPicture, and nothing else.
+    exactly H×W keeps its pixels. Raises BadPicture, or MemoryError.
     """
     channels, height, width = shape
     with _plain_picture(path, max(height, width)) as (picture, _):
@@ -74,7 +78,7 @@ def decode(path: str | Path, shape: Shape) -> npt.NDArray[np.uint8]:
 
 
 def probe(path: str | Path) -> Probe:
-    """Size and colour of a picture. Raises BadPicture, and nothing else."""
+    """Size and colour of a picture. Raises BadPicture, or MemoryError."""
     with _plain_picture(path, PROBE_SIDE) as (picture, (width, height)):
         picture.thumbnail((PROBE_SIDE, PROBE_SIDE), Image.Resampling.BOX)
         return Probe(width, height, picture.mode == "RGB" and _is_coloured(np.asarray(picture)))
@@ -92,6 +96,7 @@ def own_pillow_warnings() -> None:
 @contextlib.contextmanager
 def _plain_picture(path: str | Path, side: int) -> Iterator[tuple[Image.Image, tuple[int, int]]]:
     """The first frame, upright, as L or RGB, at least twice ``side`` long or in full, and its full upright size."""
+    held = 0
     try:
         _check_kind(path)
         with open(path, "rb") as file, _identify(file) as image:
@@ -105,18 +110,27 @@ def _plain_picture(path: str | Path, side: int) -> Iterator[tuple[Image.Image, t
                 plain, turn = to_plain(image), _orientation(image)
                 upright = plain.transpose(_UPRIGHT[turn]) if turn in _UPRIGHT else plain
                 yield upright, full[::-1] if turn >= 5 else full
-    except BadPicture:
+    except (BadPicture, MemoryError):
         raise
     except UnknownMode as error:
         raise BadPicture(str(error)) from None
     except PermissionError:
         raise BadPicture("may not be read (permission denied)") from None
-    except MemoryError:
-        raise BadPicture("too large for the memory") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise BadPicture(f"too many pixels; the limit is {PIXEL_BUDGET // 10**6} million") from None
     except Exception as error:  # the parsers raise whatever they stumble over
+        _check_memory(path, held, error)
         raise BadPicture(f"truncated or damaged ({_in_one_line(error)})") from None
+
+
+def _check_memory(path: str | Path, pixels: int, error: Exception) -> None:
+    """Raise MemoryError if that may be what a decoder stumbled over: few of them say so."""
+    try:
+        if memory_ran_out(error):
+            raise MemoryError
+        bytearray(SPARE + BYTES_PER_PIXEL * pixels)
+    except MemoryError:
+        raise MemoryError(f"the picture {os.fspath(path)!r} cannot be decoded") from None
 
 
 def _check_kind(path: str | Path) -> None:

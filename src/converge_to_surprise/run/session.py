@@ -129,8 +129,6 @@ def begin(
                 labels=labels,
             )
         )
-        if dataset.quarantine:
-            write_quarantine(run.quarantine, dataset.quarantine)
     return trainer
 
 
@@ -207,6 +205,8 @@ def carry_on(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[R
         if not trainer.world.alone:
             distributed.order(trainer.world, "train", {"description": description.plain()})
             trainer.world.tell(checkpoint.pack(trainer.snapshot()))
+        if dataset.quarantine:
+            write_quarantine(run.quarantine, dataset.quarantine)
         with run.history_file() as history:
             latest, saved, due = trainer.snapshot(), trainer.step, time.monotonic() + seconds
             records = trainer.run()

@@ -1,0 +1,119 @@
+"""The files of a run folder, and what a run hands on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import safetensors.torch
+from hypothesis import strategies as st
+
+from converge_to_surprise.data import datasets
+from converge_to_surprise.run import checkpoint, modelfile, names, session
+from converge_to_surprise.run.opening import open_model, open_newest
+from converge_to_surprise.run.rundir import RunFolder
+
+from .forge import forged_checkpoint, forged_model, forged_tensors, model_data
+from .place import Draw, Place, Use, command, tolerated
+from .spoil import dice, spoil_bytes, spoilt
+
+
+def use_all(run: RunFolder) -> None:
+    """Everything that reads a run folder."""
+    dataset = datasets.load(run.description().source)
+    for act in (
+        run.records,
+        lambda: session.reopen(run, dataset),
+        lambda: open_newest(run).model.prepare(),
+        lambda: open_newest(run).model.cut(2).prepare(),
+        lambda: open_newest(run).model.cut(5).prepare(),
+    ):
+        tolerated(act)
+
+
+def checkpoint_bytes(place: Place, draw: Draw) -> Use:
+    """Damage to either file of the newest checkpoint, or of all."""
+    run, rng = place.copy(), draw(dice)
+    for path in sorted(run.checkpoints.iterdir()):
+        if rng.random() < 0.6:
+            path.write_bytes(spoil_bytes(path.read_bytes(), rng))
+    run.result.unlink()
+    return lambda: [checkpoint.load_newest(run.checkpoints, run.description().identity), open_newest(run)]
+
+
+def checkpoint_data(place: Place, draw: Draw) -> Use:
+    """Other data in a checkpoint whose checksum is right."""
+    run, newest = place.copy(), place.newest
+    data = draw(spoilt({key: value for key, value in newest.data.items() if key != "random"}))
+    if isinstance(data, dict):
+        forged_checkpoint(run, newest.tensors, data | {"random": newest.data["random"]})
+    return lambda: use_all(run)
+
+
+def checkpoint_tensors(place: Place, draw: Draw) -> Use:
+    """Other tensors in a checkpoint whose checksum is right; it also has to be trained on."""
+    run = place.copy()
+    at = {"step": draw(st.sampled_from([20, 24, 26, 32]))}
+    forged_checkpoint(run, draw(forged_tensors(place.newest.tensors)), place.newest.data | at)
+    words = ("evaluate", run.path, run.description().source)
+    return lambda: [command("resume", run.path, "--no-report"), command(*words)]
+
+
+def safetensors_bytes(place: Place, draw: Draw) -> Use:
+    """Damage to a small file of tensors, past the checksum."""
+    tensors = {name: place.newest.tensors[name] for name in sorted(place.newest.tensors)[:3]}
+    content = spoil_bytes(safetensors.torch.save(tensors), draw(dice))
+    return lambda: checkpoint._parse(content, Path("x"))
+
+
+def run_description(place: Place, draw: Draw) -> Use:
+    """config.json of a run."""
+    run = place.copy()
+    run.config.write_text(json.dumps(draw(spoilt(json.loads(run.config.read_text())))))
+    return lambda: [tolerated(run.description), command("show", run.path), command("resume", run.path, "--no-report")]
+
+
+def run_records(place: Place, draw: Draw) -> Use:
+    """result.json and history.jsonl of a run."""
+    run, rng = place.copy(), draw(dice)
+    run.result.write_text(json.dumps(draw(spoilt(json.loads(run.result.read_text())))))
+    run.history.write_bytes(spoil_bytes(run.history.read_bytes(), rng))
+
+    def use() -> None:
+        steps = [record["step"] for record in run.records()]
+        assert steps == sorted(set(steps))
+        run.forget_after(10)
+        command("show", run.path)
+
+    return use
+
+
+def cluster_names(place: Place, draw: Draw) -> Use:
+    """clusters.json, given to ``cts relabel`` and found in a run folder."""
+    run = place.copy()
+    entries = [{"cluster": 0, "name": "a"}, {"cluster": 1, "into": 0}, {"cluster": 2, "noise": True}]
+    whole = {"format": names.FORMAT, "version": names.VERSION, "run": run.description().identity, "clusters": entries}
+    whole["earlier"] = [entries]
+    text = json.dumps(draw(spoilt(whole)) if draw(st.booleans()) else whole).encode()
+    path = place.file("clusters.json", text if draw(st.booleans()) else spoil_bytes(text, draw(dice)))
+
+    def use() -> None:
+        if tolerated(lambda: command("relabel", run.path, path)):
+            command("relabel", run.path, "--undo")
+        shutil.copy(path, run.names)
+        tolerated(lambda: command("relabel", run.path, "--undo"))
+        shutil.copy(path, run.names)
+        open_model(run.path)
+
+    return use
+
+
+def model_file(place: Place, draw: Draw) -> Use:
+    """A model, damaged or with other data whose checksum is right."""
+    content = place.finished.model.read_bytes()
+    if draw(st.booleans()):
+        content = forged_model(content, draw(spoilt(model_data(content))))
+    else:
+        content = spoil_bytes(content, draw(dice))
+    return lambda: modelfile.from_bytes(content, "m")
