@@ -9,7 +9,7 @@ merging, neighbours by features, steps of refining, labelling, the table of labe
 Seconds are those of the processor, which other programs on the machine disturb least (``wall`` has the clock's), a
 step's is the median. Memory is the process's own (RssAnon), not the pages of the file that the system keeps as long as
 nobody else needs them. Exponents are the slopes of log(value) over log(images): 0 is independent of the number of
-images, 1 is linear; those of the largest two sizes are disturbed least by what any number of images costs.
+images, 1 is linear, and what any number of images costs makes it less; ``lines`` tells the two apart.
 
 ``--pool`` is the number of images among which neighbours are looked for. Neighbours of all images take time in
 proportion to both; with fewer images than the pool's the pool shrinks with them, so exponents are fitted without the
@@ -220,26 +220,29 @@ def exponent(sizes: list[int], values: list[float]) -> float:
     return round(float(np.polyfit(np.log(sizes), np.log(values), 1)[0]), 3)
 
 
-def growth(found: list[dict[str, Any]], pool: int) -> dict[str, float]:
-    """The exponent of everything that is timed, and of the memory."""
-    sizes = [row["images"] for row in found]
+def line(sizes: list[int], values: list[float]) -> dict[str, float]:
+    """Seconds as a fixed part and a part for every image: the straight line with the least relative errors."""
+    seconds = np.array(values)
+    slope, fixed = np.polyfit(sizes, seconds, 1, w=1 / seconds)
+    return {
+        "fixed_seconds": round(float(fixed), 3),
+        "microseconds_per_image": round(float(slope) * 1e6, 3),
+        "largest_relative_error": round(float(np.abs((slope * np.array(sizes) + fixed) / seconds - 1).max()), 3),
+    }
+
+
+def summary(found: list[dict[str, Any]], pool: int) -> dict[str, Any]:
+    """How everything that is timed grows, and the memory."""
+    sizes, lines = [row["images"] for row in found], {}
     exponents = {f"step_{name}": exponent(sizes, [row["step"][name] for row in found]) for name in found[0]["step"]}
     for name in LINEAR:
         used = [row for row in found if name not in NEIGHBOURS or row["images"] >= pool]
         if len(used) > 1:
-            exponents[name] = exponent([row["images"] for row in used], [row["seconds"][name] for row in used])
+            series = [row["images"] for row in used], [row["seconds"][name] for row in used]
+            exponents[name], lines[name] = exponent(*series), line(*series)
     exponents["memory"] = exponent(sizes, [row["peak_megabytes"] for row in found])
-    return exponents
-
-
-def summary(found: list[dict[str, Any]], pool: int) -> dict[str, Any]:
-    """Exponents, and the bytes of memory that every further image takes."""
-    slope = np.polyfit([row["images"] for row in found], [row["peak_megabytes"] * 2**20 for row in found], 1)[0]
-    return {
-        "exponents": growth(found, pool),
-        "exponents_of_the_largest_two": growth(found[-2:], pool),
-        "bytes_per_image": round(float(slope), 1),
-    }
+    slope = np.polyfit(sizes, [row["peak_megabytes"] * 2**20 for row in found], 1)[0]
+    return {"exponents": exponents, "lines": lines, "bytes_per_image": round(float(slope), 1)}
 
 
 def main() -> None:
@@ -287,11 +290,7 @@ def main() -> None:
         "sizes": found,
     }
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    print(
-        json.dumps(
-            {name: result[name] for name in ("exponents", "exponents_of_the_largest_two", "bytes_per_image", "pool")}
-        )
-    )
+    print(json.dumps({name: result[name] for name in ("exponents", "lines", "bytes_per_image")}))
 
 
 if __name__ == "__main__":

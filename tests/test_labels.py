@@ -11,7 +11,7 @@ from torch import Tensor
 
 from converge_to_surprise.config import Config, Network
 from converge_to_surprise.learn.backbone import fresh_network
-from converge_to_surprise.learn.labelling import read_whole
+from converge_to_surprise.learn.labelling import read, read_whole
 from converge_to_surprise.run import labels
 from converge_to_surprise.run.model import Labeller, Model
 
@@ -46,11 +46,15 @@ def test_pieces_are_as_good_as_the_whole(
     assert [int(row["part"]) for row in rows] == ([-1] * len(bars) if parts is None else parts.tolist())
 
 
-def test_probabilities_can_be_left_out(model: Model, bars: Tensor) -> None:
+def test_everything_is_read_in_order_and_probabilities_can_be_left_out(model: Model, bars: Tensor) -> None:
     network, views = model.final.network, model.config.views
-    whole = read_whole(network, bars, views, 10.0)
-    brief = read_whole(network, bars, views, 10.0, probabilities=False)
-    assert whole.probabilities.shape == (len(bars), 6)
-    assert brief.probabilities.shape == (len(bars), 0)
+    images = torch.cat([bars, bars.flip(0), bars.flip(3), bars.flip(2), bars.roll(1, 0)])  # more than one chunk
+    whole = read_whole(network, images, views, 10.0)
+    brief = read_whole(network, images, views, 10.0, probabilities=False)
+    parts = list(read(network, images, views, 10.0))
+    assert len(parts) > 2
+    assert torch.equal(whole.probabilities, torch.cat([part.probabilities for part in parts]))
+    assert brief.probabilities.shape == (len(images), 0)
     for name in ("view_i", "view_j", "output"):
-        assert torch.equal(getattr(whole, name), getattr(brief, name))
+        assert torch.equal(getattr(whole, name), torch.cat([getattr(part, name) for part in parts]))
+        assert torch.equal(getattr(brief, name), getattr(whole, name))
