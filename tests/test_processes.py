@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -145,6 +146,37 @@ def test_a_worker_of_torchrun_is_killed_and_all_begin_again(source: Path, alone:
     command = [*TORCHRUN, "--max-restarts", "2", *PROGRAM]
     said = hurt(command, ["fit", str(source), "--out", str(run), *FLAGS], run, 5)
     assert f"step {STEPS}/{STEPS}" in said
+    compare(run, alone)
+
+
+def test_a_machine_is_lost_and_the_rest_go_on(source: Path, alone: Path, tmp_path: Path) -> None:
+    """Two launchers stand for two machines. One is killed with its worker: the other goes on with fewer processes."""
+    run = tmp_path / "run"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = f"""-m torch.distributed.run --nnodes 1:2 --nproc-per-node 1 --max-restarts 3 --rdzv-backend c10d
+        --rdzv-endpoint 127.0.0.1:{port} --rdzv-conf last_call_timeout=5,keep_alive_interval=1,keep_alive_max_attempt=3
+        -m converge_to_surprise""".split()
+    words = ["fit", str(source), "--out", str(run), *FLAGS]
+    machines = []
+    for number in range(2):
+        log = (tmp_path / f"machine-{number}").open("w")
+        machines.append(
+            subprocess.Popen(
+                [sys.executable, *launcher, *words], stdout=log, stderr=log, text=True, env=environment(),
+                start_new_session=True,
+            )
+        )  # fmt: skip
+        if number == 0:
+            time.sleep(2)  # whoever comes first keeps the list of machines
+    first, second = machines
+    wait_for_steps(run, 5, first)
+    assert len(children(second.pid)) > 0
+    for process in (second.pid, *children(second.pid)):
+        os.kill(process, signal.SIGKILL)
+    second.wait()
+    assert first.wait(PATIENCE) == 0, (tmp_path / "machine-0").read_text()
     compare(run, alone)
 
 

@@ -135,8 +135,8 @@ Command = (
 
 def fit(command: Fit, arguments: Sequence[str], console: Console, world: World) -> None:
     # torchrun starts the same command again after a loss: the run that it finds is then its own.
-    again = not world.alone and RunFolder(command.out).config.is_file()
-    if command.force and not world.alone:
+    again = distributed.launched() and RunFolder(command.out).config.is_file()
+    if command.force and distributed.launched():
         raise ValueError("--force is refused under torchrun, because a restart would give up the run again")
     run = RunFolder.open(command.out) if again else RunFolder.claim(command.out, command.force)
     reading = Reading(command.image_size, command.colour, command.labels)
