@@ -263,7 +263,7 @@ def test_a_backbone_is_exported_with_its_heads(tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     from test_estimator import Pooled, quick
 
-    images, _ = striped_images(40)
+    images, _ = striped_images(120)
     torch.manual_seed(0)
     estimator = quick(backbone=Pooled()).fit(images)
     assert estimator.n_clusters_ > 1
