@@ -20,6 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from converge_to_surprise.learn.exchange import from_all, summed
+
 LAYERS = (16, 16, 16, 32, 64, 64, 64)
 """Channels of the folded network's layers with batch normalisation."""
 COUNTS = 2 * 8 * 64
@@ -37,7 +39,7 @@ class Case:
     search: str
     """evolution or relaxed; or round-trip or stream, which try the network itself."""
     way: str = "ring"
-    """ring: the backend's own collectives; direct: every host writes to every other at once."""
+    """direct: as the program does, every host writing to every other at once; ring: the backend's own collectives."""
     compute: float = 0.0
     """Seconds per step for which this host computes."""
     steps: int = 1
@@ -65,36 +67,17 @@ def rounds(search: str, way: str, hosts: int) -> int:
     return sums * 2 * (hosts - 1) if way == "ring" else sums + 1
 
 
-def to_all(part: Tensor) -> Tensor:
-    """Every host's tensor (n,), in the order of the hosts, in one round. (hosts, n)"""
-    hosts = dist.get_world_size()
-    gathered = part.new_empty(hosts * len(part))
-    dist.all_to_all_single(gathered, part.repeat(hosts))
-    return gathered.view(hosts, -1)
-
-
-def sum_direct(values: Tensor, large: int = 16_384) -> Tensor:
-    """The sum over all hosts, added in the order of the hosts, so that all of them have the same bits."""
-    hosts = dist.get_world_size()
-    if len(values) < large:
-        return to_all(values).sum(0)
-    padded = torch.nn.functional.pad(values, (0, -len(values) % hosts))
-    pieces = torch.empty_like(padded)
-    dist.all_to_all_single(pieces, padded)
-    return to_all(pieces.view(hosts, -1).sum(0)).flatten()[: len(values)]
-
-
 def step(case: Case, buffers: list[Tensor]) -> None:
     """The messages of one step, each awaited before the next, as the next one depends on it."""
     if case.search == "evolution":
         if case.way == "direct":
-            to_all(buffers[0])
+            from_all(buffers[0])
         else:
             dist.all_gather([torch.empty_like(buffers[0]) for _ in range(dist.get_world_size())], buffers[0])
         return
     for buffer in buffers:
         if case.way == "direct":
-            sum_direct(buffer)
+            summed(buffer)
         else:
             dist.all_reduce(buffer)
 

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from .exchange import summed
 from .world import World
 
 
@@ -42,8 +42,7 @@ class _Normalise(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         values = x.numel() // x.shape[1]
         mean, variance = own_statistics(x)
-        sums = torch.cat([mean * values, (variance + mean**2) * values, mean.new_tensor([values])])
-        dist.all_reduce(sums)
+        sums = summed(torch.cat([mean * values, (variance + mean**2) * values, mean.new_tensor([values])]))
         total = sums[-1]
         mean, square = (sums[:-1] / total).tensor_split(2)
         variance = (square - mean**2).clamp(min=0)
@@ -63,8 +62,7 @@ class _Normalise(torch.autograd.Function):
         _, for_weight, for_bias = torch.ops.aten.native_batch_norm_backward(
             gradient, x, weight, mean, variance, mean, spread, False, ctx.epsilon, [False, True, True]
         )
-        sums = torch.cat([for_weight, for_bias]).double()
-        dist.all_reduce(sums)
+        sums = summed(torch.cat([for_weight, for_bias]).double())
         along, level = (sums / ctx.total).to(weight.dtype).tensor_split(2)
         # dx = weight * spread * (dy - level - (x - mean) * spread * along): one affine map of x and dy per channel.
         scale = weight * spread

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ..core.views import Share
+from .exchange import from_all, summed
 
 
 class _Sum(torch.autograd.Function):
@@ -29,9 +30,7 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, term: Tensor) -> Tensor:
-        total = term.clone()
-        dist.all_reduce(total)
-        return total
+        return summed(term)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
@@ -91,9 +90,7 @@ class World:
         sizes = [len(self.part(count, unit, rank)) for rank in range(self.size)]
         padded = part.new_zeros(max(sizes), *part.shape[1:])
         padded[: len(part)] = part
-        parts = [torch.empty_like(padded) for _ in sizes]
-        dist.all_gather(parts, padded)
-        return torch.cat([whole[:size] for whole, size in zip(parts, sizes, strict=True)])
+        return torch.cat([whole[:size] for whole, size in zip(from_all(padded), sizes, strict=True)])
 
     def sum(self, term: Tensor) -> Tensor:
         """The sum of every process's term, with its gradient."""
@@ -104,8 +101,7 @@ class World:
         if self.alone:
             return
         gradients = [p.grad for p in network.parameters() if p.grad is not None]
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        dist.all_reduce(flat)
+        flat = summed(torch.cat([gradient.reshape(-1) for gradient in gradients]))
         pieces = torch.split(flat, [gradient.numel() for gradient in gradients])
         for gradient, piece in zip(gradients, pieces, strict=True):
             gradient.copy_(piece.view(gradient.shape))
