@@ -14,6 +14,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -334,6 +335,13 @@ def test_an_archive_that_unpacks_to_more_than_the_memory(tmp_path: Path, monkeyp
     assert path.stat().st_size < 200_000
     monkeypatch.setattr(room, "free_memory", lambda: 50_000_000)
     refused(lambda: datasets.load(str(path)), "says that it holds 51,200,128 bytes, too much for the 50,000,000")
+
+
+def test_an_array_for_which_there_is_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.npz"
+    path.write_bytes(npz(images=whole_array((5, 4, 4))))
+    monkeypatch.setattr(np.lib.format, "read_array", Mock(side_effect=MemoryError("Unable to allocate 156. MiB")))
+    refused(lambda: datasets.load(str(path)), "there is not enough memory to read .*a.npz: Unable to allocate 156. MiB")
 
 
 def test_what_is_not_asked_for_is_not_unpacked(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from .child import World
-from .harness import STEPS, demand, pictures_in, undisturbed
+from .harness import IMAGES, STEPS, demand, pictures_in, undisturbed
 from .places import fill, one_line, refused
 from .ward import Tally, Ward
 
@@ -82,7 +82,8 @@ def changed_pictures(ward: Ward, tally: Tally, count: int) -> None:
             kept = source.with_name("kept")
             shutil.copytree(source, kept)
             try:
-                CHANGES[number % len(CHANGES)](source, source / f"{ward.rng.randrange(60):03d}.png")
+                # Not the last one: with another name it would keep its place, and the images would be the same.
+                CHANGES[number % len(CHANGES)](source, source / f"{ward.rng.randrange(IMAGES - 1):03d}.png")
                 refused(patient, source.name)
             finally:
                 shutil.rmtree(source, ignore_errors=True)

@@ -28,6 +28,8 @@ def read_arrays(path: Path, wanted: Collection[str]) -> tuple[dict[str, Array], 
             for name in names:
                 _check_claim(content.zip, name)
             return {name: _array(content[name], name) for name in names}, list(content.files)
+    except MemoryError as error:
+        raise ValueError(f"there is not enough memory to read {path}: {error}") from None
     except Exception as error:  # the parsers raise whatever they stumble over
         raise ValueError(f"cannot read {path} as an array file: {str(error) or type(error).__name__}") from None
 
