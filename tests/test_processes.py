@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from faults.team import children
 from PIL import Image
 
 from converge_to_surprise.data.synthetic import striped_images
@@ -67,20 +68,8 @@ def compare(run: Path, whole: Path) -> None:
     assert not [path for path in run.iterdir() if path.name.startswith(".") and path.name != ".lock"]
 
 
-def children(process: int) -> list[int]:
-    """Processes that a process started, and those that they started."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(entry.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if parent == process:
-            found.append(int(entry.parent.name))
-    return found + [grandchild for child in found for grandchild in children(child)]
-
-
 def alive(process: int) -> bool:
+    """Whether it is there and not only waits to be counted."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -18,7 +18,7 @@ import tyro
 
 from converge_to_surprise.run.session import versions
 
-from . import damage, pictures, places, stops
+from . import damage, pictures, places, stops, team
 from .harness import SETTINGS, pictures_in, source_of, undisturbed
 from .ward import Tally, Ward
 
@@ -48,6 +48,8 @@ def faults(options: Options) -> dict[str, tuple[Fault, int]]:
     return {
         "kill -9, random moment": (stops.kill_at_random, options.kills),
         "kill -9, at a file operation": (stops.kill_in_writing, options.kills),
+        "kill -9, helper of two processes": (team.kill_helper, options.kills // 4),
+        "kill -9, first of two processes": (team.kill_first, options.kills // 4),
         "kill -9, in the cache step": (pictures.kill_in_decoding, options.kills // 4),
         "SIGTERM": (partial(stops.polite_signal, number=signal.SIGTERM), each),
         "SIGINT": (partial(stops.polite_signal, number=signal.SIGINT), each),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -86,18 +86,22 @@ def pictures_in(folder: Path, large: int = 0) -> Path:
 
 
 def undisturbed(
-    folder: Path, search: str, checkpoint_seconds: float, make_source: Callable[[Path], Path] = source_of
+    folder: Path,
+    search: str,
+    checkpoint_seconds: float,
+    make_source: Callable[[Path], Path] = source_of,
+    flags: Sequence[str] = (),
 ) -> Whole:
     """The run to compare with."""
     folder.mkdir()
-    flags = [*SETTINGS[search].split(), "--checkpoint-seconds", str(checkpoint_seconds)]
+    words = [*SETTINGS[search].split(), "--checkpoint-seconds", str(checkpoint_seconds), *flags]
     source = make_source(folder)
     if source.is_dir():
-        flags += ["--image-size", "8"]
-    patient = Patient(folder, Whole(source, flags, RunFolder(folder / "run"), 0.0))
+        words += ["--image-size", "8"]
+    patient = Patient(folder, Whole(source, words, RunFolder(folder / "run"), 0.0))
     began = time.monotonic()
     demand(patient.await_end(patient.begin()) == 0, f"an undisturbed run failed: {patient.said()}")
-    return Whole(source, flags, patient.run, time.monotonic() - began)
+    return Whole(source, words, patient.run, time.monotonic() - began)
 
 
 @dataclass

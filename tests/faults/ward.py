@@ -40,6 +40,8 @@ class Ward:
     def __init__(self, folder: Path, wholes: list[Whole], seed: int = 0) -> None:
         self.folder = folder
         self.wholes = wholes
+        self.teams: list[Whole] = []
+        """Undisturbed runs of several processes, once they are needed."""
         self.rng = random.Random(seed)
         self._turn = itertools.cycle(wholes)
         self._number = itertools.count()
