@@ -48,8 +48,8 @@ def faults(options: Options) -> dict[str, tuple[Fault, int]]:
     return {
         "kill -9, random moment": (stops.kill_at_random, options.kills),
         "kill -9, at a file operation": (stops.kill_in_writing, options.kills),
-        "kill -9, helper of two processes": (team.kill_helper, options.kills // 4),
-        "kill -9, first of two processes": (team.kill_first, options.kills // 4),
+        "kill -9, helper of two processes": (team.kill_helper, each),
+        "kill -9, first of two processes": (team.kill_first, each),
         "kill -9, in the cache step": (pictures.kill_in_decoding, options.kills // 4),
         "SIGTERM": (partial(stops.polite_signal, number=signal.SIGTERM), each),
         "SIGINT": (partial(stops.polite_signal, number=signal.SIGINT), each),
