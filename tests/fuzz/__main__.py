@@ -7,30 +7,19 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import platform
-import resource
 import sys
 import tempfile
 import time
-import traceback
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import tyro
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
 
-from converge_to_surprise.data.decode import own_pillow_warnings
 from converge_to_surprise.run.session import versions
 
-from .guard import guarded
-from .place import Place, tolerated
 from .targets import TARGETS
-
-BATCH = 200
-MEMORY = 2 << 30
-"""Bytes beyond what the process has at its start. A picture of 89 million pixels may take half of it."""
+from .worker import Figures, work
 
 
 @dataclass(frozen=True)
@@ -46,20 +35,6 @@ class Options:
     """JSON file for the figures."""
 
 
-@dataclass
-class Figures:
-    """What came of one kind of file."""
-
-    examples: int = 0
-    accepted: int = 0
-    """How many were used all the same: the damage did not matter, or made another good file."""
-    crashes: list[str] = field(default_factory=list)
-    slowest: float = 0.0
-    """CPU seconds of the slowest example."""
-    peak: int = 0
-    """MB that the process had at most."""
-
-
 def main(options: Options) -> int:
     context = multiprocessing.get_context("spawn")
     found: dict[str, Figures] = {}
@@ -69,7 +44,9 @@ def main(options: Options) -> int:
             continue
         with tempfile.TemporaryDirectory(prefix="cts-fuzz-") as folder:
             report = Path(folder) / "figures.json"
-            process = context.Process(target=_work, args=(name, Path(folder) / "place", options, report))
+            process = context.Process(
+                target=work, args=(name, Path(folder) / "place", options.seconds, options.seed, report)
+            )
             process.start()
             process.join()
             figures = Figures(**json.loads(report.read_text())) if report.exists() else Figures()
@@ -83,44 +60,6 @@ def main(options: Options) -> int:
         if options.out is not None:
             _keep(options.out, found, options)
     return int(any(figures.crashes for figures in found.values()))
-
-
-def _work(name: str, folder: Path, options: Options, report: Path) -> None:
-    """Batches of examples until the time is over; the seed of a batch makes it again."""
-    folder.mkdir()
-    os.environ["CTS_CACHE"] = str(folder / "cache")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # commands may say what they like
-    os.dup2(1, 2)
-    sys.dont_write_bytecode = True
-    own_pillow_warnings()
-    figures, place, target = Figures(), Place(folder), TARGETS[name]
-    tolerated(target(place, _first))  # what is loaded and made once
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY,) * 2)
-
-    def example(data: st.DataObject) -> None:
-        use = target(place, data.draw)
-        began = time.process_time()
-        with guarded(folder):
-            figures.accepted += tolerated(use)
-        figures.examples += 1
-        figures.slowest = max(figures.slowest, round(time.process_time() - began, 2))
-
-    quiet = settings(max_examples=BATCH, database=None, deadline=None, phases=[Phase.generate], print_blob=False)
-    quiet = settings(quiet, suppress_health_check=list(HealthCheck))
-    until, batch = time.monotonic() + options.seconds, options.seed
-    while time.monotonic() < until:
-        try:
-            seed(batch)(quiet(given(st.data())(example)))()
-        except BaseException:
-            figures.crashes.append(f"batch {batch}: {traceback.format_exc(limit=-4)}")
-        batch += 1
-        figures.peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        report.write_text(json.dumps(asdict(figures)))
-
-
-def _first(strategy: st.SearchStrategy[object]) -> object:
-    return strategy.example()
 
 
 def _keep(path: Path, found: dict[str, Figures], options: Options) -> None:
