@@ -74,7 +74,7 @@ def batch_logits(
             x = _activate(current[part], normalisation, None if add is None else add[part])
             if unit.skip == "open" and kept is not None:
                 kept[part] = x
-            x = F.conv2d(x, filters, padding=1)
+            x = F.conv2d(x, filters, padding=unit.conv.padding)
             gathered.add(x)
             if part.start == 0:
                 size = pooled_size(x.shape[2:]) if unit.pool else x.shape[2:]
