@@ -67,7 +67,7 @@ def test_the_first_unit_cannot_see_where_a_plain_ground_ends(
         black, ground = (net.ResNet9(channels, 5, 2, folded=folded, border=border) for border in BORDERS)
         plain = torch.rand(2, channels, 1, 1).expand(2, channels, height, width)
     with torch.no_grad():
-        seen, usual = (network.units[0].conv(network.enter(plain)) for network in (ground, black))
+        seen, usual = (network.get_submodule("units.0.conv")(network.enter(plain)) for network in (ground, black))
     assert seen.shape == usual.shape
     torch.testing.assert_close(seen, seen[..., :1, :1].expand_as(seen))
 
