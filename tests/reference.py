@@ -48,11 +48,10 @@ def filled_view(image: Image, white: bool) -> Image:
 
 def between(channel: list[list[float]], y: float, x: float) -> float:
     """The bilinear value of a channel at a position in pixels from the middle of its first, edges repeated."""
-    height, width = len(channel), len(channel[0])
-    y, x = min(max(y, 0.0), height - 1.0), min(max(x, 0.0), width - 1.0)
+    last_y, last_x = len(channel) - 1, len(channel[0]) - 1
+    y, x = min(max(y, 0.0), last_y), min(max(x, 0.0), last_x)
     y0, x0 = int(y), int(x)
-    y1, x1 = min(y0 + 1, height - 1), min(x0 + 1, width - 1)
-    fy, fx = y - y0, x - x0
+    y1, x1, fy, fx = min(y0 + 1, last_y), min(x0 + 1, last_x), y - y0, x - x0
     top = channel[y0][x0] * (1 - fx) + channel[y0][x1] * fx
     bottom = channel[y1][x0] * (1 - fx) + channel[y1][x1] * fx
     return top * (1 - fy) + bottom * fy
@@ -60,8 +59,8 @@ def between(channel: list[list[float]], y: float, x: float) -> float:
 
 def bilinear_double(channel: list[list[float]]) -> list[list[float]]:
     """A channel at twice the size, pixel centres aligned, edges repeated."""
-    rows, columns = range(2 * len(channel)), range(2 * len(channel[0]))
-    return [[between(channel, (r + 0.5) / 2 - 0.5, (c + 0.5) / 2 - 0.5) for c in columns] for r in rows]
+    rows, columns = ([n / 2 - 0.25 for n in range(2 * size)] for size in (len(channel), len(channel[0])))
+    return [[between(channel, y, x) for x in columns] for y in rows]
 
 
 # --- paper 4.1, table 4: augmentation, one step after the other, nearest neighbour ---
@@ -110,22 +109,27 @@ def rotate(channel: list[list[float]], angle: float) -> list[list[float]]:
     return result
 
 
-def warp_with_edge(
+def ground(channel: list[list[float]]) -> float:
+    """The lower median of the pixels of the first and last row and of the first and last column."""
+    rim = sorted([*channel[0], *channel[-1], *(row[0] for row in channel), *(row[-1] for row in channel)])
+    return rim[(len(rim) - 1) // 2]
+
+
+def warp_on_ground(
     channel: list[list[float]], window: tuple[int, int, int], pad: tuple[int, ...], flip: float, angle: float
 ) -> list[list[float]]:
-    """Crop (cut, top, left), zoom-out (rows, columns, those above, those before), mirror and rotation in one step.
-
-    Every pixel is read bilinearly from where all of them bring it from, the image going on as it is at its edge.
-    """
+    """Crop (cut, top, left), zoom-out (rows, columns, above, before), mirror and rotation of an image on its ground."""
     (cut, top, left), height, width = window, len(channel), len(channel[0])
+    plain, margin = ground(channel), 2 * (height + width)
+    beyond = [[plain] * (width + 2 * margin)] * margin
+    canvas = [*beyond, *([plain] * margin + row + [plain] * margin for row in channel), *beyond]
 
     def read(r: int, c: int) -> float:
         y, x = r + 0.5 - height / 2, c + 0.5 - width / 2
-        turned_y = x * math.sin(angle) + y * math.cos(angle) + height / 2
-        turned_x = flip * (x * math.cos(angle) - y * math.sin(angle)) + width / 2
-        source_y = turned_y * (height - cut + pad[0]) / height - pad[2] + top
-        source_x = turned_x * (width - cut + pad[1]) / width - pad[3] + left
-        return between(channel, source_y - 0.5, source_x - 0.5)
+        y, x = x * math.sin(angle) + y * math.cos(angle), flip * (x * math.cos(angle) - y * math.sin(angle))
+        y = (y + height / 2) * (height - cut + pad[0]) / height - pad[2] + top
+        x = (x + width / 2) * (width - cut + pad[1]) / width - pad[3] + left
+        return between(canvas, y - 0.5 + margin, x - 0.5 + margin)
 
     return [[read(r, c) for c in range(width)] for r in range(height)]
 

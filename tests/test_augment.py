@@ -19,7 +19,7 @@ FULL = Augmentation(
     brightness=0.4, contrast=0.4, saturation=0.4,
 )  # fmt: skip
 STILL = replace(FULL, rotation=0.0)
-EDGE = replace(FULL, outside="edge")
+GROUND = replace(FULL, outside="ground")
 
 
 def views(count: int, channels: int, height: int, width: int, seed: int) -> Tensor:
@@ -123,38 +123,40 @@ def test_what_lies_outside_the_crop_is_black_or_the_image() -> None:
 
 @given(st.sampled_from([1, 3]), st.integers(5, 10), st.integers(5, 10), st.integers(0, 10_000))
 @settings(max_examples=40)
-def test_beyond_the_image_its_edge_is_read_as_in_a_slow_loop(channels: int, height: int, width: int, seed: int) -> None:
+def test_beyond_the_image_its_ground_is_read_as_in_a_slow_loop(
+    channels: int, height: int, width: int, seed: int
+) -> None:
     batch = views(3, channels, height, width, seed)
-    settings = replace(EDGE, sampling="bilinear")
+    settings = replace(GROUND, sampling="bilinear")
     drawn = augment.draw(settings, 3, torch.Generator().manual_seed(seed))
     slow = []
     for index, view in enumerate(batch.tolist()):
         cut, top, left, *pad = (int(value[index]) for value in drawn[:7])
         flip, angle = float(drawn.flip[index]), float(drawn.angle[index])
-        slow.append([reference.warp_with_edge(plane, (cut, top, left), tuple(pad), flip, angle) for plane in view])
+        slow.append([reference.warp_on_ground(plane, (cut, top, left), tuple(pad), flip, angle) for plane in view])
     torch.testing.assert_close(augment.warp(batch, drawn, settings), torch.tensor(slow), atol=1e-4, rtol=0)
 
 
 @given(st.sampled_from(["nearest", "bilinear"]), st.integers(0, 10_000))
-def test_with_the_edge_repeated_no_colour_appears_that_was_not_there(
+def test_with_the_ground_beyond_no_colour_appears_that_was_not_there(
     sampling: Literal["nearest", "bilinear"], seed: int
 ) -> None:
     """A picture of one colour stays as it is, and no view gets a frame that shows how the picture was turned."""
     generator = torch.Generator().manual_seed(seed)
-    settings = replace(EDGE, sampling=sampling)
+    settings = replace(GROUND, sampling=sampling)
     colour = torch.rand(4, 3, 1, 1, generator=generator).expand(4, 3, 9, 7)
     torch.testing.assert_close(augment.warp(colour, augment.draw(settings, 4, generator), settings), colour)
 
 
 @given(st.sampled_from([1, 3]), st.sampled_from(["nearest", "bilinear"]), st.integers(0, 10_000))
-def test_the_edge_is_repeated_beyond_the_image_only(
+def test_the_ground_is_seen_beyond_the_image_only(
     channels: int, sampling: Literal["nearest", "bilinear"], seed: int
 ) -> None:
     batch = views(4, channels, 9, 7, seed)
-    edge, image = replace(EDGE, sampling=sampling), replace(EDGE, sampling=sampling, outside="image")
-    drawn = augment.draw(edge, 4, torch.Generator().manual_seed(seed))
+    ground, image = replace(GROUND, sampling=sampling), replace(GROUND, sampling=sampling, outside="image")
+    drawn = augment.draw(ground, 4, torch.Generator().manual_seed(seed))
     within = augment.warp(torch.ones_like(batch), drawn, image) > 1 - 1e-6
-    torch.testing.assert_close(augment.warp(batch, drawn, edge)[within], augment.warp(batch, drawn, image)[within])
+    torch.testing.assert_close(augment.warp(batch, drawn, ground)[within], augment.warp(batch, drawn, image)[within])
 
 
 @given(st.integers(0, 10_000))

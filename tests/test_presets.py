@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -161,13 +161,19 @@ def test_own_images_get_an_augmentation_by_size_and_colour(
 
 
 @pytest.mark.parametrize(
-    ("dataset", "channels", "outside"),
-    [("holiday", 3, "edge"), ("holiday", 1, "image"), ("mnist", 1, "image"), ("digits", 1, "image")],
+    ("dataset", "channels", "outside", "border"),
+    [
+        ("holiday", 3, "ground", "ground"),
+        ("holiday", 1, "image", "black"),
+        ("mnist", 1, "image", "black"),
+        ("digits", 1, "image", "black"),
+    ],
 )
-def test_only_colour_pictures_are_turned_without_a_black_frame(dataset: str, channels: int, outside: str) -> None:
+def test_only_colour_pictures_lie_on_their_own_ground(dataset: str, channels: int, outside: str, border: str) -> None:
     """The results that are published for grey images were made with black beyond the image."""
-    assert resolve("fast", None, dataset, 500, (channels, 28, 28)).augmentation.outside == outside
-    assert resolve("paper", None, dataset, 500, (channels, 28, 28)).augmentation.outside == "black"
+    fast, paper = (resolve(preset, None, dataset, 500, (channels, 28, 28)) for preset in get_args(PresetName))
+    assert (fast.augmentation.outside, fast.network.border) == (outside, border)
+    assert (paper.augmentation.outside, paper.network.border) == ("black", "black")
 
 
 def test_few_images_of_ones_own_get_the_longer_schedule() -> None:

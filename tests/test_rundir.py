@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,18 @@ def run(tmp_path: Path) -> RunFolder:
     run.result.write_text("{}")
     run.labels.write_text("image,cluster\n")
     return run
+
+
+def test_settings_that_came_later_leave_earlier_runs_what_they_were(run: RunFolder) -> None:
+    """Its checkpoints and names know a run by its identity; this one is from before there was network.border."""
+    data = json.loads(run.config.read_text())
+    del data["config"]["network"]["border"]
+    run.config.write_text(json.dumps(data))
+    earlier = RunFolder.open(run.path).description()
+    assert earlier == DESCRIPTION
+    assert earlier.identity == "575d5be7b2cb28a0c44d31752e7a4d7010e700741a424ff2e0e36ffea994a049"
+    other = replace(earlier, config=replace(earlier.config, network=replace(earlier.config.network, border="ground")))
+    assert other.identity != earlier.identity
 
 
 def test_description_comes_back(run: RunFolder) -> None:

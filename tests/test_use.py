@@ -276,12 +276,14 @@ def test_a_backbone_is_exported_with_its_heads(tmp_path: Path) -> None:
     np.testing.assert_allclose(confidence, estimator.probabilities_, atol=1e-4)
 
 
-def test_enlarged_views_are_exported_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("channels", [1, 3])
+def test_enlarged_views_and_colour_are_exported_too(channels: int, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    images, _ = striped_images(40)
+    images = striped_images(40)[0].repeat(1, channels, 1, 1)
     np.save(tmp_path / "images.npy", images.numpy())
     assert call("fit", tmp_path / "images.npy", "--out", tmp_path / "run", *FLAGS, "--views.upsample", 2) == 0
     assert call("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx") == 0
+    assert open_model(tmp_path / "run").config.network.border == ("ground" if channels == 3 else "black")
     found = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(["cluster"], {"images": images.numpy()})[0]
     assert found.tolist() == [int(row["cluster"]) for row in table(tmp_path / "run" / "labels.csv")]
 

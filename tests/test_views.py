@@ -104,3 +104,10 @@ def test_a_black_image_stays_black_when_upsampled() -> None:
 @pytest.mark.parametrize(("value", "expected"), [(0, 0.0), (255, 1.0), (51, 0.2)])
 def test_bytes_become_fractions(value: int, expected: float) -> None:
     assert views.to_float(torch.tensor([value], dtype=torch.uint8)).item() == pytest.approx(expected)
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 10_000))
+def test_the_ground_is_the_median_of_the_rim(height: int, width: int, seed: int) -> None:
+    images = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(seed))
+    slow = torch.tensor([[reference.ground(channel) for channel in image] for image in images.tolist()])
+    torch.testing.assert_close(views.ground(images)[..., 0, 0], slow)

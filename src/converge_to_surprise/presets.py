@@ -67,14 +67,14 @@ def resolve(
     search = search or ("evolution" if preset == "paper" else "relaxed")
     config = Config(views=views, augmentation=augmentation)
     if preset == "fast":
-        # Colour pictures are seldom black at their edges. There a black frame would show where the edge was and so
-        # where a thing lies in its picture, which crops are to make meaningless: clusters would be split by place.
-        outside: Literal["image", "edge"] = "edge" if channels == 3 else "image"
+        # Colour pictures are seldom black at their edges. Black beyond them would show where the edge was and so where
+        # a thing lies in its picture, which crops are to make meaningless: clusters would be split by place.
+        colour = channels == 3
         config = replace(
             config,
             views=replace(views, fill=True),
-            augmentation=replace(augmentation, sampling="bilinear", outside=outside),
-            network=Network(folded=True),
+            augmentation=replace(augmentation, sampling="bilinear", outside="ground" if colour else "image"),
+            network=Network(folded=True, border="ground" if colour else "black"),
             consolidation=Consolidation(logit_scale=10.0),
         )
     if search == "relaxed":

@@ -51,8 +51,8 @@ class Augmentation:
     saturation: float = 0.0
     """Colour images only."""
     sampling: Literal["nearest", "bilinear"] = "nearest"
-    outside: Literal["black", "image", "edge"] = "black"
-    """What shows beyond the crop: black, as in two steps, or the image, and beyond it black or (edge) its edge."""
+    outside: Literal["black", "image", "ground"] = "black"
+    """What shows beyond the crop: black, as in two steps, or the image, and beyond it black or the image's ground."""
 
     def __post_init__(self) -> None:
         check(0 <= self.rotation <= 180, "augmentation.rotation", self.rotation, "from 0 to 180 degrees")
@@ -77,6 +77,8 @@ class Network:
     """Channels of the first convolution; the others are multiples of it."""
     folded: bool = False
     """Fold each 2x2 block of pixels into the channels and begin at half the size: a third less time."""
+    border: Literal["black", "ground"] = "black"
+    """What the first convolution sees beyond the image: black, or the image's own ground (median of its rim)."""
     alive: int = 10
     """A random start is drawn again until this many outputs win some view (evolution only)."""
 
@@ -154,13 +156,11 @@ class Relaxed:
         check(1 <= self.heads <= 256, "relaxed.heads", self.heads, "from 1 to 256")
         check(self.batch >= 2, "relaxed.batch", self.batch, "at least 2 images")
         check(0 < self.learning_rate < math.inf, "relaxed.learning_rate", self.learning_rate, "above 0")
-        rate = self.refine_learning_rate
-        check(0 < rate < math.inf, "relaxed.refine_learning_rate", rate, "above 0")
+        check(0 < (rate := self.refine_learning_rate) < math.inf, "relaxed.refine_learning_rate", rate, "above 0")
         check(self.neighbours >= 1, "relaxed.neighbours", self.neighbours, "at least 1")
         check(0 <= self.neighbour_share <= 1, "relaxed.neighbour_share", self.neighbour_share, "from 0 to 1")
         check(0 <= self.diversity < math.inf, "relaxed.diversity", self.diversity, "at least 0")
-        low, high = self.diversity_floor
-        floor = self.diversity_floor
+        low, high = floor = self.diversity_floor
         check(1 <= low <= high < math.inf, "relaxed.diversity_floor", floor, "two numbers from 1, the smaller first")
         check(0 < self.diversity_until <= 1, "relaxed.diversity_until", self.diversity_until, "above 0 and at most 1")
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..config import Augmentation
-from .views import Share, split_masks
+from .views import Share, ground, split_masks
 
 GREY = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the perceived brightness (ITU-R BT.601)."""
@@ -121,9 +121,11 @@ def warp(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
     grid = F.affine_grid(torch.stack([row_x, row_y], 1), [count, 1, height, width], align_corners=False)
     if settings.outside == "black":
         grid = _outside_crop_to_nowhere(grid, drawn, height, width)
-    # Black round a picture that is not black at its edge would be a frame that only augmented views have.
-    beyond = "border" if settings.outside == "edge" else "zeros"
-    return F.grid_sample(views, grid, mode=settings.sampling, padding_mode=beyond, align_corners=False)
+    # Sampling gives 0 beyond the image, so what is to be found there is taken away before and put back after.
+    beyond = ground(views) if settings.outside == "ground" else None
+    source = views if beyond is None else views - beyond
+    warped = F.grid_sample(source, grid, mode=settings.sampling, padding_mode="zeros", align_corners=False)
+    return warped if beyond is None else warped + beyond
 
 
 def _outside_crop_to_nowhere(grid: Tensor, drawn: Draw, height: int, width: int) -> Tensor:

@@ -88,6 +88,12 @@ def percentile99(images: Tensor) -> Tensor:
     return values.topk(values.shape[1] - rank + 1, dim=1).values[:, -1]
 
 
+def ground(images: Tensor) -> Tensor:
+    """The colour that goes on beyond each image: the median (lower) of its outermost pixels. (B, C, 1, 1)"""
+    rim = torch.cat([images[:, :, 0], images[:, :, -1], images[..., 0], images[..., -1]], 2)
+    return rim.topk(rim.shape[2] // 2 + 1, dim=2).values[..., -1:, None]
+
+
 def make_views(
     images: Tensor,
     settings: Views,

@@ -36,8 +36,8 @@ from .files import read_json, write_atomically, write_json
 FORMAT = "converge-to-surprise run"
 VERSION = 1
 LOCK = ".lock"
-LATER = (("precision", "float32"), ("processes", 1))
-"""Settings that earlier versions did not have: a run with these values is what a run was that did not name them."""
+LATER = {("", "precision"): "float32", ("", "processes"): 1, ("network", "border"): "black"}
+"""Settings that came later, by section and name, and what earlier versions did: a run of theirs stays what it was."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +61,12 @@ class Description:
     @property
     def identity(self) -> str:
         """Tells this run from others: images and configuration, hashed."""
-        plain = {name: value for name, value in to_dict(self.config).items() if (name, value) not in LATER}
-        settings = json.dumps(plain, sort_keys=True)
+        data = to_dict(self.config)
+        for (section, name), before in LATER.items():
+            place = data[section] if section else data
+            if place[name] == before:
+                del place[name]
+        settings = json.dumps(data, sort_keys=True)
         return hashlib.sha256(f"{self.fingerprint} {settings}".encode()).hexdigest()
 
     def plain(self) -> dict[str, Any]:
