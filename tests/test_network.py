@@ -81,6 +81,13 @@ def test_on_black_ground_both_borders_are_the_same() -> None:
         torch.testing.assert_close(ground.logits(images), black.logits(images))
 
 
+def test_the_border_of_the_settings_is_the_network_s() -> None:
+    for border in BORDERS:
+        network = fresh_network(3, Network(clusters=5, width=2, border=border), 1, 0)
+        assert isinstance(network, net.ResNet9)
+        assert network.border == border
+
+
 def test_the_margin_has_the_colour_of_the_image_s_own_rim() -> None:
     image = torch.tensor([[[[0.2, 0.2, 0.9], [0.2, 0.5, 0.4], [0.2, 0.2, 0.4]]]])
     framed = net.on_ground(image, 1, 2)
