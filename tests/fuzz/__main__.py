@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import platform
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -32,7 +31,7 @@ class Options:
     only: str = ""
     """Only kinds whose name holds this."""
     out: Path | None = None
-    """JSON file for the figures."""
+    """JSON file for the figures; what it says of files that are not tried now stays."""
 
 
 def main(options: Options) -> int:
@@ -58,20 +57,22 @@ def main(options: Options) -> int:
         for crash in figures.crashes:
             print(f"    {crash}", flush=True)
         if options.out is not None:
-            _keep(options.out, found, options)
+            _keep(options.out, {name: figures}, options)
     return int(any(figures.crashes for figures in found.values()))
 
 
 def _keep(path: Path, found: dict[str, Figures], options: Options) -> None:
+    """Write the rows of these kinds of files; those of others, from an earlier call with ``--only``, stay."""
+    known = json.loads(path.read_text(encoding="utf-8"))["files"] if path.exists() else []
+    rows = {row["file"]: row for row in known}
+    when = {"seconds": options.seconds, "time": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())}
+    for name, figures in found.items():
+        rows[name] = {"file": name} | asdict(figures) | {"crashes": len(figures.crashes)} | when
     data = {
-        "command": "python -m tests.fuzz " + " ".join(sys.argv[1:]),
-        "time": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-        "seconds each": options.seconds,
+        "command": "python -m tests.fuzz",
         "system": platform.platform(),
         "versions": versions(),
-        "files": [
-            {"file": name} | asdict(figures) | {"crashes": len(figures.crashes)} for name, figures in found.items()
-        ],
+        "files": [rows[name] for name in TARGETS if name in rows],
     }
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 

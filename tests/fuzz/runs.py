@@ -92,7 +92,8 @@ def run_records(place: Place, draw: Draw) -> Use:
 def cluster_names(place: Place, draw: Draw) -> Use:
     """clusters.json, given to ``cts relabel`` and found in a run folder."""
     run = place.copy()
-    entries = [{"cluster": 0, "name": "a"}, {"cluster": 1, "into": 0}, {"cluster": 2, "noise": True}]
+    last = open_model(run.path).clusters - 1
+    entries = [{"cluster": 0, "name": "a"}, {"cluster": last, "noise": True}][: last + 1]
     whole = {"format": names.FORMAT, "version": names.VERSION, "run": run.description().identity, "clusters": entries}
     whole["earlier"] = [entries]
     text = json.dumps(draw(spoilt(whole)) if draw(st.booleans()) else whole).encode()
