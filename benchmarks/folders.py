@@ -4,7 +4,7 @@ Writes the embedded digits as PNG and JPEG files, each twice (the second time mo
 and a set of broken files, in grey and in colour; fits arrays and folders, predicts held-out files, compares the
 clusters with the classes. Also counts which of the broken files were put aside.
 
-    python benchmarks/folders.py --seeds 3 --save benchmarks/results/folders.json
+    python benchmarks/folders.py --seeds 3 --jobs 2 --save benchmarks/results/folders.json
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -122,18 +124,54 @@ def judged(path: Path, classes: dict[str, int]) -> dict[str, float]:
     }
 
 
+class Fit(NamedTuple):
+    """One of the runs that are compared."""
+
+    kind: str
+    form: str
+    seed: int
+    root: Path
+    known: tuple[dict[str, int], dict[str, int]]
+    """Classes of the images that are learned from, and of those held out."""
+    broken: set[str]
+
+
+def fit(wanted: Fit, threads: int) -> dict[str, Any]:
+    """Fit, predict what was held out, and judge both; of a folder also what was put aside."""
+    kind, form, seed, root, known, broken = wanted
+    folder = form == "folder"
+    train, test = (root / kind / "train", root / kind / "test") if folder else (root / f"{kind}.npz",) * 2
+    run = root / f"{kind}-{form}-{seed}"
+    began = time.monotonic()
+    cts("fit", train, "--out", run, "--seed", seed, "--threads", threads, "--no-report")
+    seconds = time.monotonic() - began
+    cts("predict", run, test, "--out", run / "new.csv", *(() if folder else ("--split", "test")))
+    row: dict[str, Any] = {"kind": kind, "form": form, "seed": seed, "seconds": round(seconds)}
+    row["train"], row["held_out"] = judged(run / "labels.csv", known[0]), judged(run / "new.csv", known[1])
+    if folder:
+        with (run / "quarantine.csv").open(encoding="utf-8", newline="") as file:
+            aside = {entry["file"] for entry in csv.DictReader(file)}
+        row["broken"], row["quarantined"] = len(broken), len(aside & broken)
+        assert aside == broken, f"put aside {sorted(aside)}, broken are {sorted(broken)}"
+    return row
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--kinds", nargs="+", default=["grey", "colour"], choices=["grey", "colour"])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--save", type=Path)
     arguments = parser.parse_args()
     images, labels = digits()
     order = np.random.default_rng(0).permutation(len(images) // 2)
     held_out, learned = (np.concatenate([part, part + len(order)]) for part in (order[:HELD_OUT], order[HELD_OUT:]))
-    learned = np.sort(learned)
+    # In the order in which a folder lists its files: then array and folder differ by what JPEG changes, and by nothing
+    # else. In another order a run takes another course, as with another seed.
+    learned = learned[np.lexsort((learned, labels[learned]))]
     rows: list[dict[str, Any]] = []
+    todo: list[Fit] = []
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         os.environ["CTS_CACHE"] = str(root / "cache")
@@ -148,31 +186,19 @@ def main() -> None:
                 for split in ("train", "test")
                 for path in (root / kind / split).glob("*/0*")
             }
-            for seed in range(arguments.seeds):
-                for form, train, test in (
-                    ("array", root / f"{kind}.npz", root / f"{kind}.npz"),
-                    ("folder", root / kind / "train", root / kind / "test"),
-                ):
-                    run = root / f"{kind}-{form}-{seed}"
-                    began = time.monotonic()
-                    cts("fit", train, "--out", run, "--seed", seed, "--threads", arguments.threads, "--no-report")
-                    seconds = time.monotonic() - began
-                    split = ("--split", "test") if form == "array" else ()
-                    cts("predict", run, test, "--out", run / "new.csv", *split)
-                    known = {
-                        "train": of_files if form == "folder" else dict(enumerate_classes(labels[learned])),
-                        "test": of_files if form == "folder" else dict(enumerate_classes(labels[held_out])),
-                    }
-                    row: dict[str, Any] = {"kind": kind, "form": form, "seed": seed, "seconds": round(seconds)}
-                    row["train"] = judged(run / "labels.csv", known["train"])
-                    row["held_out"] = judged(run / "new.csv", known["test"])
-                    if form == "folder":
-                        with (run / "quarantine.csv").open(encoding="utf-8", newline="") as file:
-                            aside = {entry["file"] for entry in csv.DictReader(file)}
-                        row["broken"], row["quarantined"] = len(broken), len(aside & broken)
-                        assert aside == broken, f"put aside {sorted(aside)}, broken are {sorted(broken)}"
-                    rows.append(row)
-                    print(json.dumps(row), flush=True)
+            known = {
+                "folder": (of_files, of_files),
+                "array": (dict(enumerate_classes(labels[learned])), dict(enumerate_classes(labels[held_out]))),
+            }
+            todo += [
+                Fit(kind, form, seed, root, known[form], broken)
+                for seed in range(arguments.seeds)
+                for form in ("array", "folder")
+            ]
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            for row in pool.map(partial(fit, threads=arguments.threads), todo):
+                rows.append(row)
+                print(json.dumps(row), flush=True)
     summary = {}
     for name in (f"{kind} {form}" for kind in arguments.kinds for form in ("array", "folder")):
         found = [row["held_out"]["acc"] for row in rows if f"{row['kind']} {row['form']}" == name]

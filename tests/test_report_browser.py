@@ -287,11 +287,15 @@ def test_hostile_names_are_inert(open_page: Any, address: str, content: dict[str
     assert HOSTILE[:40] in tab.inner_text("#confusion")
 
 
+STICKING_OUT = """[...document.querySelectorAll('*')].filter(e => e.getBoundingClientRect().right > screen.width)
+    .map(e => `${e.tagName} ${e.id} ${e.className.baseVal ?? e.className}: ${e.textContent.slice(0, 60)}`).slice(0, 12)"""
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 380])
 def test_nothing_sticks_out_and_the_theme_follows(open_page: Any, address: str, width: int, scheme: str) -> None:
     tab = open_page(address, width, scheme)
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width, tab.evaluate(STICKING_OUT)
     assert tab.evaluate("document.documentElement.dataset.theme") == scheme
     tab.click("#theme")
     assert tab.evaluate("document.documentElement.dataset.theme") == ("dark" if scheme == "light" else "light")

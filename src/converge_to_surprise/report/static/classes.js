@@ -11,7 +11,7 @@ function renderClasses() {
   find("scores-note").textContent = edited ? "These three are of the clusters as they were found; the tables below follow your changes." : "";
   fill(find("confusion"), confusionTable(names));
   fill(find("purity"), ...[...state.groups].sort((a, b) => b.size - a.size).map((group) => make("li", {}, sign(group.look),
-    make("span", { class: "who" }, group.name), make("span", {}, `n = ${count(group.size)}`),
+    make("span", {}, group.name), make("span", {}, `n = ${count(group.size)}`),
     make("span", {}, percent(group.purity, 1)), make("span", { class: "quiet" }, names[group.top]))));
   renderPanels(names);
 }
