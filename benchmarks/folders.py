@@ -1,8 +1,15 @@
 """Do pictures in folders give the clusters that the same images in an array give?
 
 Writes the embedded digits as PNG and JPEG files, each twice (the second time moved by a pixel), with a folder per class
-and a set of broken files, in grey and in colour; fits arrays and folders, predicts held-out files, compares the
-clusters with the classes. Also counts which of the broken files were put aside.
+and a set of broken files, in grey and in colour; fits three forms of them, predicts what was held out, compares the
+clusters with the classes:
+
+- folder: the files;
+- array: what Pillow reads from these files, in the order in which the folder lists them. Nothing but the way differs;
+- original: the images before they were written. JPEG has changed a third of them a little, and a run of slightly other
+  images takes another course, as with another seed: this one shows how far such courses lie apart.
+
+Also counts which of the broken files were put aside.
 
     python benchmarks/folders.py --seeds 3 --jobs 2 --save benchmarks/results/folders.json
 """
@@ -32,6 +39,7 @@ from converge_to_surprise.run.files import write_json
 from converge_to_surprise.run.session import versions
 
 HELD_OUT = 300
+FORMS = ("array", "folder", "original")
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -63,6 +71,16 @@ def write_folder(images: Bytes, labels: npt.NDArray[np.int64], positions: npt.ND
             picture.save(path.with_suffix(".jpg"), quality=98, subsampling=0)
         else:
             picture.save(path.with_suffix(".png"))
+
+
+def read_folder(folder: Path, labels: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> Bytes:
+    """What Pillow reads from the files of these images."""
+    stems = [folder / f"digit {labels[position]}" / f"{position:05d}" for position in positions]
+    paths = [
+        stem.with_suffix(".jpg" if position % 3 == 0 else ".png")
+        for stem, position in zip(stems, positions, strict=True)
+    ]
+    return np.stack([np.asarray(Image.open(path)) for path in paths])
 
 
 def write_broken(folder: Path) -> set[str]:
@@ -140,7 +158,7 @@ def fit(wanted: Fit, threads: int) -> dict[str, Any]:
     """Fit, predict what was held out, and judge both; of a folder also what was put aside."""
     kind, form, seed, root, known, broken = wanted
     folder = form == "folder"
-    train, test = (root / kind / "train", root / kind / "test") if folder else (root / f"{kind}.npz",) * 2
+    train, test = (root / kind / "train", root / kind / "test") if folder else (root / f"{kind}-{form}.npz",) * 2
     run = root / f"{kind}-{form}-{seed}"
     began = time.monotonic()
     cts("fit", train, "--out", run, "--seed", seed, "--threads", threads, "--no-report")
@@ -167,9 +185,8 @@ def main() -> None:
     images, labels = digits()
     order = np.random.default_rng(0).permutation(len(images) // 2)
     held_out, learned = (np.concatenate([part, part + len(order)]) for part in (order[:HELD_OUT], order[HELD_OUT:]))
-    # In the order in which a folder lists its files: then array and folder differ by what JPEG changes, and by nothing
-    # else. In another order a run takes another course, as with another seed.
-    learned = learned[np.lexsort((learned, labels[learned]))]
+    learned = learned[np.lexsort((learned, labels[learned]))]  # the order in which a folder lists its files
+    parts = {"train": learned, "test": held_out}
     rows: list[dict[str, Any]] = []
     todo: list[Fit] = []
     with tempfile.TemporaryDirectory() as name:
@@ -180,27 +197,26 @@ def main() -> None:
             write_folder(pixels, labels, learned, root / kind / "train")
             write_folder(pixels, labels, held_out, root / kind / "test")
             broken = write_broken(root / kind / "train")
-            np.savez(root / f"{kind}.npz", x_train=pixels[learned], x_test=pixels[held_out])
+            np.savez(root / f"{kind}-original.npz", x_train=pixels[learned], x_test=pixels[held_out])
+            decoded = [read_folder(root / kind / split, labels, which) for split, which in parts.items()]
+            np.savez(root / f"{kind}-array.npz", x_train=decoded[0], x_test=decoded[1])
             of_files = {
                 path.relative_to(root / kind / split).as_posix(): int(path.parent.name.split()[1])
                 for split in ("train", "test")
                 for path in (root / kind / split).glob("*/0*")
             }
-            known = {
-                "folder": (of_files, of_files),
-                "array": (dict(enumerate_classes(labels[learned])), dict(enumerate_classes(labels[held_out]))),
-            }
+            of_arrays = dict(enumerate_classes(labels[learned])), dict(enumerate_classes(labels[held_out]))
             todo += [
-                Fit(kind, form, seed, root, known[form], broken)
+                Fit(kind, form, seed, root, (of_files, of_files) if form == "folder" else of_arrays, broken)
                 for seed in range(arguments.seeds)
-                for form in ("array", "folder")
+                for form in FORMS
             ]
         with ThreadPoolExecutor(arguments.jobs) as pool:
             for row in pool.map(partial(fit, threads=arguments.threads), todo):
                 rows.append(row)
                 print(json.dumps(row), flush=True)
     summary = {}
-    for name in (f"{kind} {form}" for kind in arguments.kinds for form in ("array", "folder")):
+    for name in (f"{kind} {form}" for kind in arguments.kinds for form in FORMS):
         found = [row["held_out"]["acc"] for row in rows if f"{row['kind']} {row['form']}" == name]
         summary[name] = {"mean": round(float(np.mean(found)), 2), "std": round(float(np.std(found)), 2)}
     print(json.dumps(summary))

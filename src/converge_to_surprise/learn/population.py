@@ -29,6 +29,7 @@ from .backbone import hold_still, whole_logits
 from .chunking import IN_CACHE
 from .network import ClusterNetwork, ResNet9, Unit, channels_last, pooled_size, unflatten
 from .precision import lowered
+from .statistics import stripes
 from .world import ALONE, World
 
 
@@ -168,18 +169,10 @@ class _Gather:
         self.values: list[int] = []
 
     def add(self, x: Tensor) -> None:
-        channels = x.shape[1]
-        rows = x.permute(0, 2, 3, 1).reshape(-1, channels)
-        # Neighbouring pixels side by side make rows as wide as the processor likes; each is a chunk of its own.
-        fold = math.gcd(len(rows), max(1, 64 // channels))
-        wide = rows.reshape(-1, fold * channels)
-        if x.is_cpu:
-            mean, variance = torch.batch_norm_update_stats(wide, None, None, 0.0)
-        else:  # MPS does not have that one
-            variance, mean = torch.var_mean(wide, 0, correction=0)
-        self.means.extend(mean.view(fold, channels))
-        self.variances.extend(variance.view(fold, channels))
-        self.values.extend([len(rows) // fold] * fold)
+        means, variances = stripes(x)
+        self.means.extend(means)
+        self.variances.extend(variances)
+        self.values.extend([x.numel() // means.numel()] * len(means))
 
     def whole(self) -> Statistics:
         wide = torch.float32 if self.means[0].device.type == "mps" else torch.float64

@@ -21,14 +21,25 @@ from .exchange import summed
 from .world import World
 
 
-def own_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and (biased) variance of every channel of x (B, C, ...), (C,) each."""
+def stripes(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and (biased) variance of every channel of x (B, C, ...), in equal stripes of its pixels. (n, C) each
+
+    Neighbouring pixels side by side make rows as wide as a processor likes; each of them is a stripe.
+    """
     channels = x.shape[1]
     rows = x.movedim(1, -1).reshape(-1, channels)
-    # Neighbouring pixels side by side make rows as wide as a processor likes.
-    fold = math.gcd(len(rows), max(1, 64 // channels))
-    mean, variance = torch.batch_norm_update_stats(rows.reshape(-1, fold * channels), None, None, 0.0)
-    means, variances = mean.view(fold, channels).double(), variance.view(fold, channels).double()
+    count = math.gcd(len(rows), max(1, 64 // channels))
+    wide = rows.reshape(-1, count * channels)
+    if x.is_cpu:
+        mean, variance = torch.batch_norm_update_stats(wide, None, None, 0.0)
+    else:  # MPS does not have that one
+        variance, mean = torch.var_mean(wide, 0, correction=0)
+    return mean.view(count, channels), variance.view(count, channels)
+
+
+def own_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and (biased) variance of every channel of x (B, C, ...), (C,) doubles each."""
+    means, variances = (values.double() for values in stripes(x))
     whole = means.mean(0)
     return whole, (variances + (means - whole) ** 2).mean(0)
 
