@@ -14,8 +14,9 @@ processor, so efficiency = sleep / (time of a step) is a wall-clock figure. Two 
 - direct: every host writes to every other at once (all_to_all) and adds up what it gets.
 
 The relay is tried first: round trips of one byte and a stream through one TCP connection. ``--fit`` starts a ``cts``
-command on every host instead, as torchrun would ({rank} in it is the host's number), and times it. ``--table`` prints
-the tables of the saved results. Needs root, iproute2 and /dev/net/tun. The last line is one JSON object.
+command on every host instead, as torchrun would ({rank} in it is the host's number, {new} a path where nothing is), and
+times it. ``--table`` prints the tables of the saved results. Needs root, iproute2 and /dev/net/tun. The last line is
+one JSON object.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -162,18 +164,22 @@ def fit(options: argparse.Namespace) -> dict[str, Any]:
         for delay in options.delays:
             for loss in options.losses:
                 link = Link(delay / 1000, loss, options.rate * 1e6)
-                with network(hosts, link, options.mtu, options.congestion) as between:
+                with (
+                    tempfile.TemporaryDirectory() as folder,
+                    network(hosts, link, options.mtu, options.congestion) as between,
+                ):
                     where = {"hosts": hosts, "delay_ms": delay, "loss": loss}
-                    rows.append({"words": options.fit, "threads": options.threads, **where, **timed(between, options)})
+                    found = timed(between, options, f"{folder}/new")
+                    rows.append({"words": options.fit, "threads": options.threads, **where, **found})
                     print(rows[-1], flush=True)
     return {"fits": rows}
 
 
-def timed(between: Network, options: argparse.Namespace) -> dict[str, Any]:
+def timed(between: Network, options: argparse.Namespace, new: str) -> dict[str, Any]:
     began = time.perf_counter()
     processes = []
     for host in range(between.hosts):
-        words = [word.replace("{rank}", str(host)) for word in shlex.split(options.fit)]
+        words = [word.replace("{rank}", str(host)).replace("{new}", new) for word in shlex.split(options.fit)]
         environment = {"OMP_NUM_THREADS": str(options.threads)}
         command = [sys.executable, "-m", "converge_to_surprise", *words]
         processes.append(between.start(host, command, options.longest, environment))
