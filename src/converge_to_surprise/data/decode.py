@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import mmap
 import os
 import stat
 import threading
@@ -128,8 +129,8 @@ def _check_memory(path: str | Path, pixels: int, error: Exception) -> None:
     try:
         if memory_ran_out(error):
             raise MemoryError
-        bytearray(SPARE + BYTES_PER_PIXEL * pixels)
-    except MemoryError:
+        mmap.mmap(-1, SPARE + BYTES_PER_PIXEL * pixels).close()  # asked for, but not filled
+    except (MemoryError, OSError):
         raise MemoryError(f"the picture {os.fspath(path)!r} cannot be decoded") from None
 
 
