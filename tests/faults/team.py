@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from .harness import SETTINGS, STEPS, Whole, demand, undisturbed
+from .harness import SETTINGS, STEPS, Patient, Whole, demand, undisturbed
 from .ward import Tally, Ward
 
 
@@ -31,13 +32,19 @@ def _wholes(ward: Ward) -> list[Whole]:
     return ward.teams
 
 
+def _under_way(ward: Ward) -> tuple[Patient, BaseProcess]:
+    """A run of two processes at a random step."""
+    patient = ward.patient(whole=ward.rng.choice(_wholes(ward)))
+    process = patient.begin()
+    patient.await_steps(process, ward.rng.randint(1, STEPS - 6))
+    return patient, process
+
+
 def kill_helper(ward: Ward, tally: Tally, count: int) -> None:
     """Kill −9 falls on the helper at a random step: it is replaced, and the run ends as if nothing had been."""
     for _ in range(count):
         with tally.trial():
-            patient = ward.patient(whole=ward.rng.choice(_wholes(ward)))
-            process = patient.begin()
-            patient.await_steps(process, ward.rng.randint(1, STEPS - 6))
+            patient, process = _under_way(ward)
             assert process.pid is not None
             helpers = children(process.pid)
             demand(len(helpers) == 1, f"there is not one helper but {helpers}")
@@ -51,9 +58,7 @@ def kill_first(ward: Ward, tally: Tally, count: int) -> None:
     """Kill −9 falls on the first process at a random step: its helper ends too, and the run can be resumed."""
     for _ in range(count):
         with tally.trial():
-            patient = ward.patient(whole=ward.rng.choice(_wholes(ward)))
-            process = patient.begin()
-            patient.await_steps(process, ward.rng.randint(1, STEPS - 6))
+            patient, process = _under_way(ward)
             process.kill()
             process.join()
             process.close()

@@ -50,8 +50,8 @@ class World:
     def alone(self) -> bool:
         return self.size == 1
 
-    def share(self, count: int, unit: int = 1, rank: int | None = None) -> range:
-        """Which of ``count`` things this process (or another) takes: whole units, in order, near-equal.
+    def share(self, count: int, unit: int = 1) -> range:
+        """Which of ``count`` things this process takes: whole units, in order, near-equal.
 
         If there are fewer units than processes, each of them takes all: what is so small need not travel.
 
@@ -60,10 +60,12 @@ class World:
         >>> [World(rank, 2).share(10, unit=4) for rank in range(2)]
         [range(0, 4), range(4, 10)]
         """
-        return range(count) if -(-count // unit) < self.size else self.part(count, unit, rank)
+        return range(count) if -(-count // unit) < self.size else self.part(count, unit)
 
     def part(self, count: int, unit: int = 1, rank: int | None = None) -> range:
-        """The same for what is done once only: if there are fewer units than processes, some of them take none."""
+        """The same, of this process or another, for what is done once only: if there are fewer units than processes,
+        some of them take none.
+        """
         units, place = -(-count // unit), self.rank if rank is None else rank
         start, stop = (units * edge // self.size * unit for edge in (place, place + 1))
         return range(start, min(stop, count))
@@ -119,8 +121,8 @@ class World:
             return message
         size = torch.tensor([len(message)])
         dist.broadcast(size, 0)
-        content = torch.frombuffer(bytearray(message), dtype=torch.uint8) if self.rank == 0 and message else None
-        received = torch.empty(int(size), dtype=torch.uint8) if content is None else content
+        kind = torch.uint8
+        received = torch.frombuffer(bytearray(message), dtype=kind) if message else torch.empty(int(size), dtype=kind)
         if len(received):
             dist.broadcast(received, 0)
         return received.numpy().tobytes()

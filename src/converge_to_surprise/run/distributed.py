@@ -29,6 +29,7 @@ PATIENCE = timedelta(minutes=30)
 HELPER = "CTS_HELPER"
 """Set for processes that were started here and not by torchrun."""
 MEETING = "converge-to-surprise"
+"""Under which name torchrun's store says where the processes meet."""
 _kept: list[Store] = []
 SIGNS = ("gloo", "peer", "Broken pipe", "Connection", "NCCL", "recv", "timed out", "Timed out")
 """What torch says when another process is gone; it has several kinds of errors for that."""
@@ -102,7 +103,7 @@ def helped(world: World, processes: int) -> Iterator[World]:
         yield world
         return
     store = TCPStore("127.0.0.1", 0, processes, is_master=True, wait_for_workers=False, timeout=PATIENCE)
-    surroundings = _loopback() | {
+    surroundings = {
         HELPER: "1",
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(store.port),
