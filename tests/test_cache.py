@@ -121,6 +121,27 @@ class TestReuse:
         expected = {"size": (3, 5, 7), "colour": (1, 10, 14), "shape": (3, 6, 6)}.get(change, (3, 10, 14))
         assert found.pixels.shape[1:] == expected
 
+    @pytest.mark.parametrize("wish", [Reading(), Reading(image_size=14), Reading(colour="rgb")])
+    def test_the_shape_they_were_brought_to(self, folder: Path, place: Path, opened: list[str], wish: Reading) -> None:
+        """A run that is taken up again asks for the shape that its first start had found."""
+        listing = list_folder(folder)
+        shape = cached(listing, wish).pixels.shape[1:]
+        opened.clear()
+        check(cached(listing, Reading(), shape), listing)
+        assert opened == []
+        assert len(entries(place)) == 1
+        os.utime(folder / "03.png", ns=(1, 1))
+        cached(list_folder(folder), Reading(), shape)
+        assert opened
+
+    def test_a_damaged_set_of_that_shape_is_not_taken(self, folder: Path, place: Path) -> None:
+        listing = list_folder(folder)
+        cached(listing, Reading())
+        (name,) = entries(place)
+        (place / name / "about.json").write_text("{}")
+        check(cached(listing, Reading(), (3, 10, 14)), listing)
+        assert len(entries(place)) == 2
+
     def test_others_may_not_look(self, folder: Path, place: Path) -> None:
         cached(list_folder(folder), Reading())
         assert place.stat().st_mode & 0o777 == 0o700

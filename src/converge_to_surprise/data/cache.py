@@ -1,4 +1,4 @@
-"""Decoded pictures on disk, so that they are decoded once: a memory-mapped array under a key of all that it depends on.
+"""Decoded pictures on disk, so that they are decoded once: a memory-mapped array named after all that it depends on.
 
 A set lies in one folder, built under another name and renamed when it is whole. A builder holds a lock beside the
 folder that it builds; a folder or lock that nobody holds is the rest of a killed builder and is swept away.
@@ -65,9 +65,10 @@ def cached(
     """
     root = cache_folder()
     _sweep(root)
-    wish = f"{shape or (reading.image_size, reading.colour)}"
-    key = _key(listing, wish)
-    found = _open_whole(root / key, len(listing))
+    files = _state(listing)
+    wish = "x".join(map(str, shape)) if shape else f"{reading.image_size or 'own'}-{reading.colour}"
+    key = f"{files}-{wish}"
+    found = _open_whole(root / key, len(listing)) or (_find(root, files, shape, len(listing)) if shape else None)
     if found is None:
         shape = shape or working_shape(listing, reading)
         _build(root, key, wish, listing, shape, reading.threads, progress, decoder or _decode_all)
@@ -93,9 +94,9 @@ def cache_folder() -> Path:
     return root
 
 
-def _key(listing: Listing, wish: str) -> str:
-    """A name for all that the pixels depend on. What a file may be read by counts: it decides what is put aside."""
-    digest = hashlib.sha256(json.dumps([DECODER, PIL.__version__, wish, len(listing)]).encode())
+def _state(listing: Listing) -> str:
+    """A name for the files as they are. By whom a file may be read counts: it decides what is put aside."""
+    digest = hashlib.sha256(json.dumps([DECODER, PIL.__version__, len(listing)]).encode())
     for path, name in zip(listing.paths, listing.names, strict=True):
         try:
             status = os.stat(path)
@@ -104,6 +105,17 @@ def _key(listing: Listing, wish: str) -> str:
             state = str(getattr(error, "errno", "?"))
         digest.update(json.dumps([path, name, state]).encode())
     return digest.hexdigest()[:40]
+
+
+def _find(root: Path, files: str, shape: Shape, count: int) -> Decoded | None:
+    """The same files in that shape, whatever was wished for when they were decoded: ``fit`` asks for what the pictures
+    need, ``resume`` and the other processes of a run for what it was begun with.
+    """
+    for folder in sorted(root.glob(f"{files}-*")):
+        found = _open_whole(folder, count)
+        if found is not None and found.pixels.shape[1:] == shape:
+            return found
+    return None
 
 
 def _open_whole(folder: Path, files: int) -> Decoded | None:
