@@ -68,6 +68,20 @@ def compare(run: Path, whole: Path) -> None:
     assert not [path for path in run.iterdir() if path.name.startswith(".") and path.name != ".lock"]
 
 
+def test_data_that_moved_is_found_by_all(tmp_path: Path) -> None:
+    (tmp_path / "before").mkdir()
+    images, classes = striped_images(120)
+    np.savez(tmp_path / "before" / "usps.npz", x_train=images.numpy(), y_train=classes)
+    words = ["--data-dir", str(tmp_path / "before"), "--out", str(tmp_path / "run"), "--processes", "2", *FLAGS]
+    program = [sys.executable, *PROGRAM]
+    call(program, ["fit", "usps", *words])
+    labels = (tmp_path / "run" / "labels.csv").read_bytes()
+    (tmp_path / "before").rename(tmp_path / "after")
+    call(program, ["resume", str(tmp_path / "run"), "--data-dir", str(tmp_path / "after"), "--no-report"])
+    call(program, ["resume", str(tmp_path / "run"), "--no-report"])
+    assert (tmp_path / "run" / "labels.csv").read_bytes() == labels
+
+
 def alive(process: int) -> bool:
     """Whether it is there and not only waits to be counted."""
     try:

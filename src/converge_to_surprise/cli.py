@@ -176,6 +176,8 @@ def resume(command: Resume, console: Console, world: World) -> None:
     with run.locked():  # from here on: what is read must still be so when it is written
         trainer, problems = session.reopen(run, dataset)
         warn_of_damage(problems)
+        if command.data_dir is not None:  # helpers look there too
+            run.describe(replace(description, data_dir=str(command.data_dir.resolve())))
         _carry_on(run, trainer, dataset, console, command, world)
 
 
