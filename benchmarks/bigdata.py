@@ -75,7 +75,7 @@ def write_store(path: Path, count: int, side: int) -> None:
         _write_header(file, count, side)
         for start in range(0, count, WRITTEN):
             chosen = torch.randint(len(digits), (min(WRITTEN, count - start),), generator=generator)
-            pictures = augment(digits[chosen], changes, generator)
+            pictures = augment(digits[chosen], changes, generator, signed=False)
             pictures += 0.05 * torch.randn(pictures.shape, generator=generator)
             file.write((pictures.clamp(0, 1) * 255).to(torch.uint8).numpy().tobytes())
         file.flush()

@@ -134,15 +134,29 @@ def warp_on_ground(
     return [[read(r, c) for c in range(width)] for r in range(height)]
 
 
+def grey(picture: Image, h: int, w: int) -> float:
+    """Perceived brightness of a pixel."""
+    weights = (0.299, 0.587, 0.114) if len(picture) == 3 else (1 / len(picture),) * len(picture)
+    return sum(weight * channel[h][w] for weight, channel in zip(weights, picture, strict=True))
+
+
+def strengthen(image: Image, brightness: float, contrast: float, saturation: float) -> Image:
+    """The jitter of an image of differences from its ground: all factors move values away from 0 or towards it."""
+    image = [[[value * brightness * contrast for value in row] for row in channel] for channel in image]
+    if len(image) != 3:
+        return image
+    rows, columns = range(len(image[0])), range(len(image[0][0]))
+    return [
+        [[grey(image, h, w) + (plane[h][w] - grey(image, h, w)) * saturation for w in columns] for h in rows]
+        for plane in image
+    ]
+
+
 def jitter(image: Image, brightness: float, contrast: float, saturation: float) -> Image:
     """Brightness, then contrast about the mean grey, then (three channels) saturation about each pixel's grey."""
 
     def clip(value: float) -> float:
         return min(1.0, max(0.0, value))
-
-    def grey(picture: Image, h: int, w: int) -> float:
-        weights = (0.299, 0.587, 0.114) if len(picture) == 3 else (1 / len(picture),) * len(picture)
-        return sum(weight * channel[h][w] for weight, channel in zip(weights, picture, strict=True))
 
     height, width = len(image[0]), len(image[0][0])
     image = [[[clip(value * brightness) for value in row] for row in channel] for channel in image]

@@ -68,6 +68,28 @@ def test_jitter_agrees_with_the_paper(channels: int, height: int, width: int, se
     torch.testing.assert_close(fast, torch.tensor(slow))
 
 
+@given(st.sampled_from([1, 3]), st.integers(1, 6), st.integers(1, 6), st.integers(0, 10_000))
+@settings(max_examples=60)
+def test_the_jitter_of_differences_leaves_the_ground_alone(channels: int, height: int, width: int, seed: int) -> None:
+    batch = 2 * views(3, channels, height, width, seed) - 1
+    batch[..., 0, 0] = 0
+    drawn = augment.draw(FULL, 3, torch.Generator().manual_seed(seed))
+    fast = augment.strengthen(batch, drawn, FULL)
+    factors = zip(drawn.brightness.tolist(), drawn.contrast.tolist(), drawn.saturation.tolist(), strict=True)
+    slow = [reference.strengthen(view.tolist(), *three) for view, three in zip(batch, factors, strict=True)]
+    torch.testing.assert_close(fast, torch.tensor(slow))
+    assert not bool(fast[..., 0, 0].any())
+
+
+def test_the_kind_of_values_decides_which_jitter_is_applied() -> None:
+    batch = views(3, 3, 8, 8, 0)
+    drawn = augment.draw(FULL, 3, torch.Generator().manual_seed(0))
+    warped = augment.warp(batch, drawn, FULL)
+    assert torch.equal(augment.apply(batch, drawn, FULL, signed=False), augment.jitter(warped, drawn, FULL))
+    assert torch.equal(augment.apply(batch, drawn, FULL, signed=True), augment.strengthen(warped, drawn, FULL))
+    assert bool((augment.augment(batch - 1, FULL, torch.Generator(), signed=True) < 0).any())
+
+
 def _on_pixel_border(drawn: augment.Draw, height: int, width: int) -> Tensor:
     result = torch.zeros(len(drawn.cut), height, width, dtype=torch.bool)
     for index in range(len(drawn.cut)):
@@ -86,7 +108,7 @@ def test_rotation_agrees_with_the_paper(height: int, width: int, seed: int) -> N
     only = Augmentation(rotation=90)
     batch = views(3, 1, height, width, seed)
     drawn = augment.draw(only, 3, torch.Generator().manual_seed(seed))
-    fast = augment.apply(batch, drawn, only)
+    fast = augment.apply(batch, drawn, only, signed=False)
     slow = torch.stack(
         [torch.tensor([reference.rotate(view[0].tolist(), float(drawn.angle[i]))]) for i, view in enumerate(batch)]
     )
@@ -100,7 +122,7 @@ def test_crop_and_rotation_in_one_warp_equal_two_steps_on_smooth_images() -> Non
     smooth = (0.5 + 0.4 * torch.sin(rows / 6) * torch.cos(columns / 7))[None, None].repeat(20, 1, 1, 1)
     both = Augmentation(rotation=20, crop=4, zoom_out=(1, 3), zoom_out_prob=0.5, flip_prob=0.5)
     drawn = augment.draw(both, 20, torch.Generator().manual_seed(3))
-    fast = augment.apply(smooth, drawn, both)
+    fast = augment.apply(smooth, drawn, both, signed=False)
     slow = torch.stack([slowly(view, drawn, index) for index, view in enumerate(smooth)])
     black_differs = ((fast == 0) != (slow == 0)).float().mean()
     close = ((fast - slow).abs() < 0.12).float().mean()
@@ -113,8 +135,8 @@ def test_what_lies_outside_the_crop_is_black_or_the_image() -> None:
     spun = Augmentation(rotation=45, crop=6, crop_prob=1.0)
     generator = torch.Generator().manual_seed(0)
     drawn = augment.draw(spun, 200, generator)
-    black = augment.apply(white, drawn, spun)
-    image = augment.apply(white, drawn, replace(spun, outside="image"))
+    black = augment.apply(white, drawn, spun, signed=False)
+    image = augment.apply(white, drawn, replace(spun, outside="image"), signed=False)
     turned = drawn.angle.abs() > 0.3
     assert bool((black[turned].flatten(1).min(1).values == 0).all())
     assert float(image.mean()) > float(black.mean())
@@ -188,14 +210,14 @@ def test_probabilities_are_respected() -> None:
 
 def test_no_augmentation_changes_nothing() -> None:
     batch = views(3, 3, 6, 5, 0)
-    assert torch.equal(augment.augment(batch, Augmentation(), torch.Generator()), batch)
+    assert torch.equal(augment.augment(batch, Augmentation(), torch.Generator(), signed=False), batch)
 
 
 def test_the_generator_alone_decides() -> None:
     batch = views(5, 3, 9, 9, 0)
-    first = augment.augment(batch, FULL, torch.Generator().manual_seed(1))
-    assert torch.equal(first, augment.augment(batch, FULL, torch.Generator().manual_seed(1)))
-    assert not torch.equal(first, augment.augment(batch, FULL, torch.Generator().manual_seed(2)))
+    first = augment.augment(batch, FULL, torch.Generator().manual_seed(1), signed=False)
+    assert torch.equal(first, augment.augment(batch, FULL, torch.Generator().manual_seed(1), signed=False))
+    assert not torch.equal(first, augment.augment(batch, FULL, torch.Generator().manual_seed(2), signed=False))
 
 
 def test_a_quarter_turn_by_hand() -> None:

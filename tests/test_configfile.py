@@ -31,7 +31,8 @@ CONFIGS = st.builds(
         min_size=1,
         max_size=3,
     ).map(tuple),
-    views=st.builds(Views, fill=st.booleans(), upsample=st.integers(1, 8)),
+    views=st.builds(Views, fill=st.booleans(), upsample=st.integers(1, 8))
+    | st.builds(Views, fill=st.just(True), ground=st.sampled_from(["kept", "removed"])),
     augmentation=st.builds(
         Augmentation,
         rotation=st.floats(0, 180),
@@ -39,7 +40,7 @@ CONFIGS = st.builds(
         zoom_out=st.integers(0, 9).map(lambda low: (low, low + 2)),
         brightness=SHARE,
         sampling=st.sampled_from(["nearest", "bilinear"]),
-        outside=st.sampled_from(["black", "image"]),
+        outside=st.sampled_from(["black", "image", "ground"]),
     ),
     network=st.builds(Network, clusters=st.integers(2, 4096)),
     evolution=st.builds(

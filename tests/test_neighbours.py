@@ -61,6 +61,21 @@ def test_large_images_are_compared_at_a_small_size() -> None:
     assert float((points[0] - points[1]).norm()) < 1e-3 * float((points[0] - points[2]).norm())
 
 
+def test_without_their_ground_images_are_neighbours_on_any_paper() -> None:
+    generator = torch.Generator().manual_seed(0)
+    things = torch.zeros(40, 3, 12, 12)
+    things[..., 3:-3, 3:-3] = torch.rand(40, 1, 6, 6, generator=generator).round() * 0.3
+    papers = 0.7 * torch.rand(80, 3, 1, 1, generator=generator)
+    images = ((torch.cat([things, things]) + papers) * 255).round().to(torch.uint8)
+    twins = (torch.arange(80) + 40) % 80
+    share = {}
+    for ground in ("kept", "removed"):
+        found = neighbours.alike(None, images, Config(views=Views(fill=True, ground=ground)), 1)
+        share[ground] = float((found[:, 0] == twins).float().mean())
+    assert share["removed"] == 1
+    assert share["kept"] < 0.5
+
+
 def test_whitened_features_vary_alike_in_all_directions() -> None:
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(4000, 3, generator=generator) * torch.tensor([1.0, 5.0, 20.0])

@@ -161,19 +161,22 @@ def test_own_images_get_an_augmentation_by_size_and_colour(
 
 
 @pytest.mark.parametrize(
-    ("dataset", "channels", "outside", "border"),
+    ("dataset", "channels", "backbone", "outside", "ground"),
     [
-        ("holiday", 3, "ground", "ground"),
-        ("holiday", 1, "image", "black"),
-        ("mnist", 1, "image", "black"),
-        ("digits", 1, "image", "black"),
+        ("holiday", 3, False, "image", "removed"),
+        ("holiday", 1, False, "image", "removed"),
+        ("holiday", 1, True, "ground", "kept"),
+        ("mnist", 1, False, "image", "kept"),
+        ("digits", 1, True, "image", "kept"),
     ],
 )
-def test_only_colour_pictures_lie_on_their_own_ground(dataset: str, channels: int, outside: str, border: str) -> None:
-    """The results that are published for grey images were made with black beyond the image."""
-    fast, paper = (resolve(preset, None, dataset, 500, (channels, 28, 28)) for preset in get_args(PresetName))
-    assert (fast.augmentation.outside, fast.network.border) == (outside, border)
-    assert (paper.augmentation.outside, paper.network.border) == ("black", "black")
+def test_pictures_of_ones_own_are_freed_of_their_ground(
+    dataset: str, channels: int, backbone: bool, outside: str, ground: str
+) -> None:
+    """The named data sets have black ground; a network of one's own may have been trained with any."""
+    fast, paper = (resolve(name, None, dataset, 500, (channels, 28, 28), backbone) for name in get_args(PresetName))
+    assert (fast.augmentation.outside, fast.views.ground) == (outside, ground)
+    assert (paper.augmentation.outside, paper.views.ground) == ("black", "kept")
 
 
 def test_few_images_of_ones_own_get_the_longer_schedule() -> None:

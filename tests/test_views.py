@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import reference
 import torch
@@ -111,3 +113,48 @@ def test_the_ground_is_the_median_of_the_rim(height: int, width: int, seed: int)
     images = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(seed))
     slow = torch.tensor([[reference.ground(channel) for channel in image] for image in images.tolist()])
     torch.testing.assert_close(views.ground(images)[..., 0, 0], slow)
+
+
+SIGNED = Views(fill=True, ground="removed")
+
+
+@given(st.integers(3, 9), st.integers(3, 9), st.integers(0, 10_000))
+def test_without_their_ground_views_are_what_differs_from_it(height: int, width: int, seed: int) -> None:
+    images = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(seed))
+    for white, fast in zip((True, False), views.make_views(images, SIGNED), strict=True):
+        slow = []
+        for image in images.tolist():
+            filled = reference.filled_view(image, white)
+            slow.append([[[value - reference.ground(plane) for value in row] for row in plane] for plane in filled])
+        torch.testing.assert_close(fast, torch.tensor(slow))
+
+
+@given(st.sampled_from([1, 2]), st.integers(4, 9), st.integers(0, 10_000))
+def test_neither_the_ground_s_colour_nor_what_is_lighter_matters(scale: int, side: int, seed: int) -> None:
+    """The same thing on lighter ground gives the same views; light on dark instead of dark on light, their negative."""
+    generator = torch.Generator().manual_seed(seed)
+    thing = torch.zeros(2, 3, side, side)
+    thing[..., 2:-2, 2:-2] = 0.4 * torch.rand(2, 3, side - 4, side - 4, generator=generator)
+    colour = 0.5 * torch.rand(2, 3, 1, 1, generator=generator)
+    settings = replace(SIGNED, upsample=scale)
+    expected = torch.stack(views.make_views(thing, settings))
+    torch.testing.assert_close(torch.stack(views.make_views(colour + thing, settings)), expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(torch.stack(views.make_views(1 - thing, settings)), -expected, atol=1e-4, rtol=0)
+
+
+@given(st.sampled_from([1, 2]), st.integers(0, 10_000))
+def test_views_without_their_ground_share_no_pixel_either(scale: int, seed: int) -> None:
+    """The ground is each view's own: a change of the other's pixels changes nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.rand(1, 1, 6, 7, generator=generator)
+    settings = replace(SIGNED, upsample=scale)
+    mask = views.split_masks(1, 6, 7, None)
+    changed = torch.where(mask, images, torch.rand(images.shape, generator=generator))
+    before, after = views.make_views(images, settings), views.make_views(changed, settings)
+    assert torch.equal(before[0], after[0])
+    assert not torch.equal(before[1], after[1])
+
+
+def test_without_filling_the_ground_cannot_be_told_from_hidden_pixels() -> None:
+    with pytest.raises(ValueError, match=r"views.ground is 'removed'; it must be 'kept' without views.fill"):
+        Views(ground="removed")

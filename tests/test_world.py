@@ -215,7 +215,7 @@ def test_an_image_gets_the_same_views_whoever_makes_them(size: int, count: int, 
     def both(part: Tensor, share: Share | None) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         views = torch.cat(make_views(part, EVOLUTION.views, generator, share=share))
-        return augment(views, AUGMENTATION, generator, share, batches=2)
+        return augment(views, AUGMENTATION, generator, share, batches=2, signed=False)
 
     whole = both(pixels, None).reshape(2, count, *pixels.shape[1:])
     for rank in range(size):
@@ -229,6 +229,6 @@ def test_passing_over_takes_what_making_views_takes() -> None:
     pixels = to_float(striped_images(9)[0])
     first, second = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
     for view in make_views(pixels, EVOLUTION.views, first):
-        augment(view, AUGMENTATION, first)
+        augment(view, AUGMENTATION, first, signed=False)
     pass_over(AUGMENTATION, 9, second)
     assert torch.equal(first.get_state(), second.get_state())

@@ -54,11 +54,17 @@ def auto_augmentation(channels: int, height: int, width: int) -> Augmentation:
 
 
 def resolve(
-    preset: PresetName, search: SearchName | None, dataset: str, images: int, shape: tuple[int, int, int]
+    preset: PresetName,
+    search: SearchName | None,
+    dataset: str,
+    images: int,
+    shape: tuple[int, int, int],
+    backbone: bool = False,
 ) -> Config:
     """The configuration of a preset for ``images`` images of ``shape`` (C, H, W) from a data set of this name.
 
-    ``search`` overrides the preset's own: evolution for ``paper``, relaxed for ``fast``.
+    ``search`` overrides the preset's own: evolution for ``paper``, relaxed for ``fast``. With a ``backbone`` of the
+    user's, views keep the values that it may have been trained with.
     """
     channels, height, width = shape
     scale = UPSAMPLE.get(dataset) or (2 if max(height, width) <= SMALL else 1)
@@ -67,14 +73,14 @@ def resolve(
     search = search or ("evolution" if preset == "paper" else "relaxed")
     config = Config(views=views, augmentation=augmentation)
     if preset == "fast":
-        # Colour pictures are seldom black at their edges. Black beyond them would show where the edge was and so where
-        # a thing lies in its picture, which crops are to make meaningless: clusters would be split by place.
-        colour = channels == 3
+        # Pictures of one's own are seldom black at their edges. Black beyond them would show where the edge was and so
+        # where a thing lies in its picture, which crops are to make meaningless: clusters would be split by place.
+        own = dataset not in AUGMENTATION
         config = replace(
             config,
-            views=replace(views, fill=True),
-            augmentation=replace(augmentation, sampling="bilinear", outside="ground" if colour else "image"),
-            network=Network(folded=True, border="ground" if colour else "black"),
+            views=replace(views, fill=True, ground="removed" if own and not backbone else "kept"),
+            augmentation=replace(augmentation, sampling="bilinear", outside="ground" if own and backbone else "image"),
+            network=Network(folded=True),
             consolidation=Consolidation(logit_scale=10.0),
         )
     if search == "relaxed":

@@ -25,8 +25,16 @@ class Views:
     """Fill each hidden pixel with the mean of its visible neighbours, which belong to the same view."""
     upsample: int = 1
     """Enlarge each view this many times after masking and match its brightness to the image (USPS in the paper: 2)."""
+    ground: Literal["kept", "removed"] = "kept"
+    """removed: a view is what differs from its own ground (the median of its rim), from -1 to 1. Needs fill."""
+
+    @property
+    def signed(self) -> bool:
+        """Whether values are differences from the ground and not brightnesses."""
+        return self.ground == "removed"
 
     def __post_init__(self) -> None:
+        check(self.fill or not self.signed, "views.ground", self.ground, "'kept' without views.fill")
         check(1 <= self.upsample <= 8, "views.upsample", self.upsample, "a whole number from 1 to 8")
 
 
@@ -48,6 +56,7 @@ class Augmentation:
     brightness: float = 0.0
     """Pixel values are multiplied by a factor from [1 - brightness, 1 + brightness]."""
     contrast: float = 0.0
+    """The same for differences from the view's mean or, where the ground is removed, from the ground."""
     saturation: float = 0.0
     """Colour images only."""
     sampling: Literal["nearest", "bilinear"] = "nearest"
@@ -77,8 +86,6 @@ class Network:
     """Channels of the first convolution; the others are multiples of it."""
     folded: bool = False
     """Fold each 2x2 block of pixels into the channels and begin at half the size: a third less time."""
-    border: Literal["black", "ground"] = "black"
-    """What the first convolution sees beyond the image: black, or the image's own ground (median of its rim)."""
     alive: int = 10
     """A random start is drawn again until this many outputs win some view (evolution only)."""
 

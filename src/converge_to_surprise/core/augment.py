@@ -79,20 +79,27 @@ def draw(settings: Augmentation, count: int, generator: torch.Generator) -> Draw
     )  # fmt: skip
 
 
-def apply(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
-    """The views (B, C, H, W), values in [0, 1], augmented as drawn."""
+def apply(views: Tensor, drawn: Draw, settings: Augmentation, *, signed: bool) -> Tensor:
+    """The views (B, C, H, W), augmented as drawn: values in [0, 1] or, if signed, differences from the ground."""
     drawn = Draw(*(value.to(views.device) for value in drawn))
-    return jitter(warp(views, drawn, settings), drawn, settings)
+    warped = warp(views, drawn, settings)
+    return strengthen(warped, drawn, settings) if signed else jitter(warped, drawn, settings)
 
 
 def augment(
-    views: Tensor, settings: Augmentation, generator: torch.Generator, share: Share | None = None, batches: int = 1
+    views: Tensor,
+    settings: Augmentation,
+    generator: torch.Generator,
+    share: Share | None = None,
+    batches: int = 1,
+    *,
+    signed: bool,
 ) -> Tensor:
     """Draw and apply. The views can be a share of each of several batches that follow one another."""
-    if share is None:
-        return apply(views, draw(settings, len(views), generator), settings)
-    drawn = draw(settings, share.whole * batches, generator)
-    return apply(views, Draw(*(share.of(values) for values in drawn)), settings)
+    drawn = draw(settings, len(views) if share is None else share.whole * batches, generator)
+    if share is not None:
+        drawn = Draw(*(share.of(values) for values in drawn))
+    return apply(views, drawn, settings, signed=signed)
 
 
 def pass_over(settings: Augmentation, count: int, generator: torch.Generator) -> None:
@@ -147,6 +154,15 @@ def jitter(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
     if settings.saturation and views.shape[1] == 3:
         pale = grey(views)
         views = (pale + (views - pale) * drawn.saturation[:, None, None, None]).clamp(0, 1)
+    return views
+
+
+def strengthen(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
+    """The jitter of differences from the ground, which stays what it is: both factors at once, nothing is clipped."""
+    views = views * (drawn.brightness * drawn.contrast)[:, None, None, None]
+    if settings.saturation and views.shape[1] == 3:
+        pale = grey(views)
+        views = pale + (views - pale) * drawn.saturation[:, None, None, None]
     return views
 
 

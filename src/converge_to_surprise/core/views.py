@@ -70,14 +70,15 @@ def fill_hidden(view: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask > 0, view, total / visible.clamp(min=1))
 
 
-def upsample(view: Tensor, image: Tensor, factor: int) -> Tensor:
+def upsample(view: Tensor, image: Tensor, factor: int, signed: bool = False) -> Tensor:
     """Enlarge a masked view bilinearly, then rescale it so that its 99th percentile is the image's again.
 
-    Masking and interpolation darken a view; without the match brightness would tell the views' scale apart.
+    Masking and interpolation darken a view; without the match brightness would tell the views' scale apart. Of signed
+    values the sizes count.
     """
     large = F.interpolate(view, scale_factor=float(factor), mode="bilinear", align_corners=False)
-    bright = percentile99(image) / percentile99(large).clamp(min=1e-3)
-    return (large * bright[:, None, None, None]).clamp_(0, 1)
+    wanted, found = (percentile99(values.abs() if signed else values) for values in (image, large))
+    return (large * (wanted / found.clamp(min=1e-3))[:, None, None, None]).clamp_(-1 if signed else 0, 1)
 
 
 def percentile99(images: Tensor) -> Tensor:
@@ -101,7 +102,7 @@ def make_views(
     partners: Tensor | None = None,
     share: Share | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Both views of float images (B, C, H, W): split, optionally filled and enlarged.
+    """Both views of float images (B, C, H, W): split, optionally filled, freed of their ground and enlarged.
 
     With a generator the colours are drawn (training); without one view i is white (evaluation). View j can be that of
     another image: ``partners`` gives one for each image. The images can be a share of a larger batch.
@@ -114,6 +115,9 @@ def make_views(
         view = source * mask
         if settings.fill:
             view = fill_hidden(view, mask)
-        return upsample(view, source, settings.upsample) if settings.upsample > 1 else view
+        if settings.signed:  # by its own pixels only: the views share none
+            view = view - ground(view)
+            source = view
+        return upsample(view, source, settings.upsample, settings.signed) if settings.upsample > 1 else view
 
     return one_view(images, mask_i), one_view(images if partners is None else partners, 1 - mask_i)

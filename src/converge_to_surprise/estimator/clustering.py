@@ -275,7 +275,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _config(self, images: Tensor) -> Config:
         channels, height, width = images.shape[1:]
-        base = presets.resolve(self.preset, self.search, self.augmentation, len(images), (channels, height, width))
+        shape, own = (channels, height, width), self.backbone is not None
+        base = presets.resolve(self.preset, self.search, self.augmentation, len(images), shape, backbone=own)
         base = replace(
             base,
             network=replace(base.network, clusters=self.max_clusters),

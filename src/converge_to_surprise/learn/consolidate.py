@@ -89,7 +89,9 @@ def consolidation_pass(
         with whole_batch_statistics(network, team):
             for view in make_views(pixels, config.views, generator, share=share):
                 with precision.lowered(config.precision, device):
-                    outputs = network(channels_last(augment(view, config.augmentation, generator, share)))
+                    outputs = network(
+                        channels_last(augment(view, config.augmentation, generator, share, signed=config.views.signed))
+                    )
                 loss = loss + F.cross_entropy(outputs * config.consolidation.logit_scale, target)
         # Each process's share counts by its rows; the gradients are added up.
         weighted = loss if share is None else loss * (len(own) / share.whole)

@@ -82,7 +82,10 @@ def over_augmented(
             continue
         with torch.inference_mode(), exact(device):
             views = make_views(to_float(part.to(device)), config.views, generator)
-            sides = [look(channels_last(augment(view, config.augmentation, generator))).cpu() for view in views]
+            sides = [
+                look(channels_last(augment(view, config.augmentation, generator, signed=config.views.signed))).cpu()
+                for view in views
+            ]
         seen.append(torch.stack(sides, 1))
     network.train(training)
     return torch.cat(world.gather(torch.cat(seen), len(images), CHUNK).unbind(1))

@@ -146,7 +146,7 @@ def try_borders(
                 continue
             pixels = [to_float(images[which].to(device)) for which in (positions, others)]
             labels = [
-                network.logits(channels_last(augment(view, settings, generator)))
+                network.logits(channels_last(augment(view, settings, generator, signed=config.views.signed)))
                 .argmax(-1)
                 .reshape(count, -1)
                 .t()

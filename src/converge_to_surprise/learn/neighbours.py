@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from ..config import Config
-from ..core.views import to_float
+from ..core.views import ground, to_float
 from . import randomness
 from .labelling import view_features
 from .network import ClusterNetwork
@@ -98,12 +98,16 @@ def _all_nearest(
     return world.gather(torch.cat(found), total, TOGETHER)
 
 
-def pixel_space(images: Tensor, generator: torch.Generator) -> Points:
-    """Small versions of images, by the principal components of a sample of these. (n, at most COMPONENTS)"""
+def pixel_space(images: Tensor, generator: torch.Generator, signed: bool = False) -> Points:
+    """Small versions of images, by the principal components of a sample of these. (n, at most COMPONENTS)
+
+    Signed: of what differs from each image's ground.
+    """
     scale = max(1, min(images.shape[2:]) // SIDE)
 
     def small(part: Tensor) -> Tensor:
-        return F.avg_pool2d(to_float(part), scale).flatten(1)
+        pixels = to_float(part)
+        return F.avg_pool2d(pixels - ground(pixels) if signed else pixels, scale).flatten(1)
 
     sample = small(images[torch.randperm(len(images), generator=generator)[:SAMPLE]])
     mean = sample.mean(0)
@@ -163,7 +167,7 @@ def space(network: ClusterNetwork | None, images: Tensor, pool: Tensor, config: 
     is the pool's.
     """
     if network is None:
-        points = pixel_space(images, randomness.torch_generator(config.seed, "components"))
+        points = pixel_space(images, randomness.torch_generator(config.seed, "components"), config.views.signed)
         return points, torch.cat([points(images[pool[start:stop]]) for start, stop in stretches(len(pool))])
 
     def features(part: Tensor) -> Tensor:

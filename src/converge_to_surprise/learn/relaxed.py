@@ -113,7 +113,7 @@ def relaxed_step(
     network.train()
     pixels = [to_float(part.to(device)) for part in (images, partners)]
     views = make_views(pixels[0], config.views, generator, pixels[1], share)
-    augmented = augment(torch.cat(views), config.augmentation, generator, share, batches=2)
+    augmented = augment(torch.cat(views), config.augmentation, generator, share, batches=2, signed=config.views.signed)
     with precision.lowered(config.precision, device), whole_batch_statistics(network, world):
         outputs = network(channels_last(augmented)).reshape(len(augmented), network.heads, network.clusters)
     soft = torch.softmax(outputs / settings.temperature, -1)
@@ -144,7 +144,11 @@ def calibrate(network: ClusterNetwork, images: Tensor, config: Config, rounds: i
     for _ in range(rounds):
         positions = torch.randperm(len(images), generator=generator)[:batch]
         view, _ = make_views(to_float(images[positions].to(device)), config.views, generator)
-        gathered.append(network.features(channels_last(augment(view, config.augmentation, generator))).cpu())
+        gathered.append(
+            network.features(
+                channels_last(augment(view, config.augmentation, generator, signed=config.views.signed))
+            ).cpu()
+        )
     features = torch.cat(gathered).double()
     mean = features.mean(0)
     values, vectors = torch.linalg.eigh((features - mean).t() @ (features - mean) / len(features))

@@ -180,7 +180,9 @@ class Trainer:
         generator = randomness.torch_generator(self.config.seed, "views", step)
         pixels = to_float(self.images[positions].to(self.device))
         views = make_views(pixels, self.config.views, generator)
-        return population.Views(*(augment(view, self.config.augmentation, generator) for view in views))
+        return population.Views(
+            *(augment(view, self.config.augmentation, generator, signed=self.config.views.signed) for view in views)
+        )
 
     def _start(self) -> ClusterNetwork:
         """The random start: calibrated heads for the relaxed search, the paper's lively draw for evolution."""
