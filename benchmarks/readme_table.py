@@ -2,9 +2,9 @@
 
     python benchmarks/readme_table.py [--check]
 
-The results are the table1.json and, if there is one, the ablation.json that ``cts reproduce`` writes; the faults are
-those of the faults.json that ``python -m tests.faults`` writes. With ``--check`` nothing is written: the exit code is 1
-if the README is not in step.
+The results are the table1.json and, if there is one, the ablation.json that ``cts reproduce`` writes; the subsets are
+those of the subsets.json that ``benchmarks/subsets.py`` writes, the faults those of the faults.json that
+``python -m tests.faults`` writes. With ``--check`` nothing is written: the exit code is 1 if the README is not in step.
 """
 
 from __future__ import annotations
@@ -76,6 +76,20 @@ def results(folder: Path) -> str:
     return "\n\n".join(parts)
 
 
+def subsets(folder: Path) -> str:
+    """How many clusters were found among other numbers and sizes of classes."""
+    by_name: dict[str, Cell] = {}
+    for row in runs(folder / "subsets.json"):
+        by_name.setdefault(row["subset"], Cell([])).rows.append(row)
+    lines = []
+    for name, cell in by_name.items():
+        sizes = cell.rows[0]["class sizes"]
+        scores = three(tuple(cell.spread(metric, 100) for metric in tables.METRICS))
+        found = shown(cell.spread("n_clusters"))
+        lines.append([name, str(len(sizes)), f"{min(sizes)}-{max(sizes)}", found, scores, cell.seeds()])
+    return tables.markdown(["digits", "classes", "images of a class", "K̂", "ACC / NMI / ARI", "seeds"], lines)
+
+
 def faults(folder: Path) -> str:
     """What real runs were hurt by, and how many of them lost anything."""
     path = folder / "faults.json"
@@ -102,6 +116,7 @@ def main() -> int:
     options = parser.parse_args()
     text = options.readme.read_text(encoding="utf-8")
     new = renewed(text, "results", results(options.results))
+    new = renewed(new, "subsets", subsets(options.results))
     new = renewed(new, "faults", faults(options.results))
     if options.check:
         print("in step" if new == text else f"{options.readme} is not in step: run python benchmarks/readme_table.py")

@@ -398,6 +398,10 @@ def test_readme_follows_the_results(tmp_path: Path) -> None:
     (tmp_path / "ablation.json").write_text(json.dumps({"runs": [*rows, row(0, 0.3, variant="one-head")]}))
     fault = {"fault": "lightning", "how": "", "tried": 1200, "survived": 1199, "lost": 1}
     (tmp_path / "faults.json").write_text(json.dumps({"faults": [fault, fault | {"fault": "flood"}]}))
+    metrics = {"acc": 0.5, "nmi": 0.25, "ari": 0.125}
+    subset = {"subset": "odd", "class sizes": [9, 170, 30]}
+    found = [{**subset, "seed": k, "metrics": {**metrics, "n_clusters": 3 + k}} for k in range(3)]
+    (tmp_path / "subsets.json").write_text(json.dumps({"runs": found}))
     place = ["--readme", str(readme), "--results", str(tmp_path)]
     assert readme_table("--check", *place) == 1
     assert readme.read_text() == before
@@ -406,6 +410,7 @@ def test_readme_follows_the_results(tmp_path: Path) -> None:
     assert "| USPS | 92.0 ± 1.4 |" in " ".join(after.split())
     assert "94.9 / 90.2 / 90.3, 10.4 ± 0.5" in after
     assert "30.0 / 50.0 / 25.0, 10.0 (n=1)" in after
+    assert "| odd | 3 | 9-170 | 4.0 ± 0.8 | 50.0 / 25.0 / 12.5 | 3 (0-2) |" in " ".join(after.split())
     assert "| flood | 1,200 | 1,199 | 1 | | all | 2,400 | 2,398 | 2 |" in " ".join(after.split())
     assert readme_table("--check", *place) == 0
     assert after.partition("<!-- results")[0] == before.partition("<!-- results")[0]
