@@ -261,6 +261,13 @@ class Pooled(nn.Module):
         return found
 
 
+def test_the_brightness_of_the_ground_does_not_matter(images: Tensor) -> None:
+    dark = torch.nn.functional.pad(images // 2, (2, 2, 2, 2), value=20)
+    model, light = (quick().fit(pixels) for pixels in (dark, dark + 90))
+    assert len(set(model.labels_)) > 1
+    assert (light.labels_ == model.labels_).mean() > 0.95, "but for rounding"
+
+
 @pytest.mark.parametrize("search", ["relaxed", "evolution"])
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_backbone_of_ones_own(images: Tensor, tmp_path: Path, search: str, frozen: bool) -> None:
@@ -274,6 +281,7 @@ def test_a_backbone_of_ones_own(images: Tensor, tmp_path: Path, search: str, fro
     learned = model.model_.final.network.state_dict()
     moved = [name for name, value in before.items() if not torch.equal(learned[f"backbone.{name}"], value)]
     assert bool(moved) != frozen
+    assert model.model_.config.views.ground == "kept", "it may have been trained with values from 0 to 1"
     assert model.transform(images).shape == (60, 16)
     assert (model.predict(images) == model.labels_).all()
     assert same(clone(model).fit(images), model)
