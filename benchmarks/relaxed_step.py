@@ -1,18 +1,18 @@
 """How fast is one step of the relaxed search, as a share of the network's bare forward and backward pass?
 
-    python benchmarks/relaxed_step.py [--batch 250] [--threads 2] [--rounds 5] [--fit digits] [--data-dir DIR]
+    python benchmarks/relaxed_step.py [--batch 250] [--threads 2] [--rounds 5] [--fit digits] [--out FILE]
 
 Prints views per second of
 
 - bare: forward and backward pass of the network over the same number of views, all of them ready, at the best of
-        several batch sizes, and the step of the optimizer;
+        several batch sizes (that is, of working sets);
 - step: a whole training step as the trainer does it: partners, chessboard split, filling, augmentation, network,
         softmax, score, backward pass, optimizer, and the measures of the record;
 
 and what else could raise the bare figure: the unfolded network of the paper, BatchNorm that is fused with ReLU by
 ``torch.compile`` if there is a compiler, and two processes of one thread in place of one of two. Bare and step
 alternate, so that both see the same machine; each figure is the median of the rounds. With ``--fit`` a whole run of
-the fast preset follows, and where its time went. The last line is one JSON object.
+the fast preset follows, with its report, and where its time went. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from converge_to_surprise import presets
@@ -39,7 +40,9 @@ from converge_to_surprise.learn import population
 from converge_to_surprise.learn.backbone import fresh_network
 from converge_to_surprise.learn.network import ClusterNetwork, channels_last
 from converge_to_surprise.learn.trainer import Trainer, available_threads
+from converge_to_surprise.report.command import write_report
 from converge_to_surprise.run import session
+from converge_to_surprise.run.files import write_json
 from converge_to_surprise.run.rundir import RunFolder
 
 SIDE = 28
@@ -55,13 +58,11 @@ def views_per_second(work: Callable[[], object], views: int, repeats: int = 4) -
 
 
 def bare_step(network: ClusterNetwork, views: Tensor) -> Callable[[], None]:
-    """Forward, backward and optimizer on views that are ready."""
-    optimizer = torch.optim.Adam(network.parameters(), 1e-9)
+    """Forward and backward on views that are ready."""
 
     def work() -> None:
-        optimizer.zero_grad(set_to_none=True)
+        network.zero_grad(set_to_none=True)
         network(views).square().sum().backward()
-        optimizer.step()
 
     return work
 
@@ -149,7 +150,10 @@ def stages_of_a_fit(source: str, data_dir: Path | None, threads: int) -> dict[st
             spent.setdefault(record["kind"], 0.0)
             spent[kind] = spent.get(kind, 0.0) + record["seconds"] - before
             before = record["seconds"]
-    spent["files, records, last labelling"] = whole - sum(spent.values())
+        spent["files, records, last labelling"] = whole - sum(spent.values())
+        began = time.perf_counter()
+        write_report(run, dataset.train, Console(quiet=True))
+        spent["report"] = time.perf_counter() - began
     return spent
 
 
@@ -160,6 +164,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--fit", default="", help="a data set: also run it whole and say where the time went")
     parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--out", type=Path, help="write the figures there as well")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     population.keep_small_blocks()
@@ -180,18 +185,25 @@ def main() -> None:
     for name, value in speed.items():
         print(f"{name:<24} {value:8,.0f} views/s")
     if (compiled := compiled_speed(500)) is not None:
+        speed["torch.compile"] = compiled
         print(f"{'torch.compile':<24} {compiled:8,.0f} views/s")
     if options.threads > 1:
-        print(f"{f'{options.threads} processes':<24} {processes_speed(options.threads, 500):8,.0f} views/s")
+        name = f"{options.threads} processes"
+        speed[name] = processes_speed(options.threads, 500)
+        print(f"{name:<24} {speed[name]:8,.0f} views/s")
     result: dict[str, object] = {"bare": speed[best], "step": speed["step"], "ratio": speed["step"] / speed[best]}
-    result |= {"best": best, "threads": options.threads, "torch": torch.__version__}
+    result |= {"best": best, "threads": options.threads, "versions": session.versions()}
+    result["other ways, views/s"] = {name: round(value) for name, value in speed.items()}
+    result["command"] = "python " + " ".join(sys.argv)
     if options.fit:
         spent = stages_of_a_fit(options.fit, options.data_dir, options.threads)
         whole = sum(spent.values())
         for name, seconds in spent.items():
             print(f"{name:<32} {seconds:7.1f} s  {seconds / whole:6.1%}")
         result |= {"fit": options.fit, "seconds": spent}
-        result["labelling and merging"] = 1 - (spent.get("relaxed", 0) + spent.get("refine", 0)) / whole
+        result["labelling and merging"] = 1 - (spent["relaxed"] + spent["refine"] + spent["report"]) / whole
+    if options.out:
+        write_json(options.out, result)
     print(json.dumps(result))
 
 

@@ -110,9 +110,12 @@ def rotate(channel: list[list[float]], angle: float) -> list[list[float]]:
 
 
 def ground(channel: list[list[float]]) -> float:
-    """The lower median of the pixels of the first and last row and of the first and last column."""
+    """The pixels of the first and last row and of the first and last column, without the darkest and the lightest
+    quarter, on the average.
+    """
     rim = sorted([*channel[0], *channel[-1], *(row[0] for row in channel), *(row[-1] for row in channel)])
-    return rim[(len(rim) - 1) // 2]
+    middle = rim[len(rim) // 4 : len(rim) - len(rim) // 4]
+    return sum(middle) / len(middle)
 
 
 def warp_on_ground(

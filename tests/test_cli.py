@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from PIL import Image
 
 from converge_to_surprise import cli
 from converge_to_surprise.data import datasets
@@ -201,6 +202,25 @@ def test_relative_sources_are_found_from_elsewhere(
     assert call("fit", source.name, "--out", tmp_path / "run", *FLAGS) == 0
     monkeypatch.chdir(tmp_path)
     assert call("resume", "run") == 0
+
+
+@pytest.mark.parametrize(("flags", "ground"), [((), "removed"), (("--views.ground", "kept"), "kept")])
+def test_a_folder_that_is_called_like_a_data_set_is_one_s_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], ground: str
+) -> None:
+    (tmp_path / "digits").mkdir()
+    for number, image in enumerate(striped_images(12)[0]):
+        Image.fromarray(image[0].numpy()).save(tmp_path / "digits" / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    assert call("fit", "digits/", "--out", "run", *FLAGS, *flags) == 0
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+    assert saved["views"]["ground"] == ground
+    assert saved["augmentation"]["zoom_out_prob"] == 0
+
+
+def test_the_ground_of_a_named_data_set_can_be_removed(tmp_path: Path) -> None:
+    assert call("fit", "digits", "--out", tmp_path / "run", *FLAGS, "--views.ground", "removed") == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["views"]["ground"] == "removed"
 
 
 def test_named_data_from_a_folder(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,6 +146,7 @@ def fit(command: Fit, arguments: Sequence[str], console: Console, world: World) 
     if again:
         trainer, problems = session.take_up(run, dataset, config)
         warn_of_damage(problems)
+        session.note_place(run, command.data_dir)
     else:
         name = datasets.canonical(command.source)
         source = name or str(Path(command.source).resolve())
@@ -160,7 +161,8 @@ def _effective(command: Fit, arguments: Sequence[str], dataset: datasets.Dataset
     """Preset, then configuration file, then flags. Flags are parsed again on top of the first two."""
     images = dataset.train.images
     channels, height, width = images.shape[1:]
-    base = presets.resolve(command.preset, command.search, dataset.name, len(images), (channels, height, width))
+    name = datasets.canonical(command.source) or "auto"  # a folder can be called like a data set
+    base = presets.resolve(command.preset, command.search, name, len(images), (channels, height, width))
     if command.config is not None:
         base = configfile.overlay(base, configfile.read(command.config))
     parsed: Fit = _parse(Fit, arguments, replace(command, settings=base))
@@ -176,8 +178,7 @@ def resume(command: Resume, console: Console, world: World) -> None:
     with run.locked():  # from here on: what is read must still be so when it is written
         trainer, problems = session.reopen(run, dataset)
         warn_of_damage(problems)
-        if command.data_dir is not None:  # helpers look there too
-            run.describe(replace(description, data_dir=str(command.data_dir.resolve())))
+        session.note_place(run, command.data_dir)
         _carry_on(run, trainer, dataset, console, command, world)
 
 

@@ -1,7 +1,7 @@
 """The numbers of a run: ``paper`` to the letter, ``fast`` for a laptop.
 
-Only the augmentation depends on the data set, as in the paper's table 4; for images of the user's own it follows from
-their size and colour.
+Only the augmentation depends on the data set, as in the paper's table 4, and whether small views are enlarged. For
+images of the user's own it follows from their size and colour, and their ground, black in the named sets, is removed.
 """
 
 from __future__ import annotations

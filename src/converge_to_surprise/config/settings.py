@@ -24,17 +24,17 @@ class Views:
     fill: bool = False
     """Fill each hidden pixel with the mean of its visible neighbours, which belong to the same view."""
     upsample: int = 1
-    """Enlarge each view this many times after masking and match its brightness to the image (USPS in the paper: 2)."""
+    """Enlarge each view this many times after masking and restore its brightness (USPS in the paper: 2)."""
     ground: Literal["kept", "removed"] = "kept"
-    """removed: a view is what differs from its own ground (the median of its rim), from -1 to 1. Needs fill."""
+    """removed: a view is what differs from its own ground (the middle of its rim's values), from -1 to 1. Only views
+    that are filled have one."""
 
     @property
     def signed(self) -> bool:
         """Whether values are differences from the ground and not brightnesses."""
-        return self.ground == "removed"
+        return self.fill and self.ground == "removed"
 
     def __post_init__(self) -> None:
-        check(self.fill or not self.signed, "views.ground", self.ground, "'kept' without views.fill")
         check(1 <= self.upsample <= 8, "views.upsample", self.upsample, "a whole number from 1 to 8")
 
 
@@ -49,7 +49,7 @@ class Augmentation:
     """The crop's edge is drawn from {side - crop, ..., side}."""
     crop_prob: float = 1.0
     zoom_out: tuple[int, int] = (0, 0)
-    """Smallest and largest number of black pixels added to one randomly chosen axis."""
+    """Smallest and largest number of black pixels (where the ground is removed: of ground) added to a random axis."""
     zoom_out_prob: float = 0.0
     flip_prob: float = 0.0
     """Probability of a left-right mirror image."""

@@ -90,9 +90,13 @@ def percentile99(images: Tensor) -> Tensor:
 
 
 def ground(images: Tensor) -> Tensor:
-    """The colour that goes on beyond each image: the median (lower) of its outermost pixels. (B, C, 1, 1)"""
+    """The colour that goes on beyond each image: the mean of the middle half of its outermost pixels. (B, C, 1, 1)
+
+    What touches the edge does not count, as with a median; but a horizon can move without a jump of the ground.
+    """
     rim = torch.cat([images[:, :, 0], images[:, :, -1], images[..., 0], images[..., -1]], 2)
-    return rim.topk(rim.shape[2] // 2 + 1, dim=2).values[..., -1:, None]
+    extreme = rim.shape[2] // 4
+    return rim.topk(rim.shape[2] - extreme, dim=2).values[..., extreme:].mean(2)[..., None, None]
 
 
 def make_views(

@@ -51,7 +51,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     search : {"relaxed", "evolution"} or None
         In place of the preset's search.
     augmentation : {"auto", "mnist", "fashion-mnist", "usps", "digits"}
-        Which changes of a picture mean nothing: by default those that suit most pictures of their size.
+        Which changes of a picture mean nothing: by default those that suit most pictures of their size. Those of a
+        named data set are for things on black ground, which is then not removed.
     image_shape : tuple or None
         Shape of one image, (H, W), (H, W, C) or (C, H, W), if X is a 2-D array of flattened images. None takes
         squares where that is possible.

@@ -27,7 +27,7 @@ def write(
         rows, key=lambda row: (order.index(row["dataset"]), list(VARIANTS).index(row["variant"]), row["seed"])
     )
     if target == "curves":
-        return _curves(out, rows)
+        return _curves(out, rows, console)
     if target == "ablation":
         titles = {name: variant.title for name, variant in VARIANTS.items()}
         text = tables.ablation(rows, titles, [variant.note for variant in VARIANTS.values() if variant.note])
@@ -85,7 +85,7 @@ def _panels(folder: Path, dataset: Dataset) -> bytes:
     return panels.draw(found, dataset.evaluation.images.numpy(), captions)
 
 
-def _curves(out: Path, rows: list[Row]) -> list[Path]:
+def _curves(out: Path, rows: list[Row], console: Console) -> list[Path]:
     """One figure per data set, every seed in it."""
     lines, data, written = [], [], []
     for name in dict.fromkeys(row["dataset"] for row in rows):
@@ -104,6 +104,7 @@ def _curves(out: Path, rows: list[Row]) -> list[Path]:
         ends = ", ".join(str(curve.points[-1].surprising) for curve in found)
         peaks = ", ".join(str(max(point.surprising for point in curve.points)) for curve in found)
         lines.append(f"## {TITLES[name]}\n\n![{title}]({path.name})\n\nAt most {peaks}; at the end {ends}.")
+        console.print(f"{title}: at most {peaks}; at the end {ends}", markup=False, highlight=False, soft_wrap=True)
         data += [
             {key: row[key] for key in ("dataset", "variant", "seed", "preset", "command", "versions", "seconds")}
             | {"points": [point._asdict() for point in curve.points]}
@@ -111,7 +112,7 @@ def _curves(out: Path, rows: list[Row]) -> list[Path]:
         ]
     about = (
         "Clusters that over-match with D_k of at least tau, among the two views of the images of one step (of all "
-        "images in a merge or consolidation step); with several heads, those of the first."
+        "images in a merge or consolidation step); with several heads, those of the one in the middle."
     )
     text = "\n\n".join(["# Clusters in training (figures 6 to 8 of the paper)", *lines, about]) + "\n"
     return [*written, *_pair(out / "curves", text, {"table": "curves", "runs": data})]

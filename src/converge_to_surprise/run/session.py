@@ -167,6 +167,14 @@ def take_up(run: RunFolder, dataset: Dataset, config: Config) -> tuple[Trainer, 
         return reopen(run, dataset)
 
 
+def note_place(run: RunFolder, data_dir: Path | None) -> None:
+    """Remember where the named data sets are now, if that was said: helpers look there too."""
+    with run.locked():
+        description = run.description()
+        if data_dir is not None and str(data_dir.resolve()) != description.data_dir:
+            run.describe(replace(description, data_dir=str(data_dir.resolve())))
+
+
 def carry_on_together(
     run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[Reader], world: World
 ) -> Assessment:
