@@ -1,4 +1,5 @@
-"""Is the number of clusters discovered? Subsets of the embedded digits with other numbers and sizes of classes.
+"""Is the number of clusters discovered? Subsets of the embedded digits with other numbers and sizes of classes, and all
+of them together with the same digits lying on their side (a 0 lying is a 0: 19 classes).
 
     python benchmarks/subsets.py [--seeds 3] [--threads 1] [--out benchmarks/results/subsets.json]
 
@@ -26,11 +27,13 @@ from converge_to_surprise.run import session
 from converge_to_surprise.run.files import write_json
 from converge_to_surprise.run.rundir import RunFolder
 
-SUBSETS = ("three classes", "five classes", "seven classes", "unequal classes")
+SUBSETS = ("three classes", "five classes", "seven classes", "unequal classes", "upright and lying")
 
 
 def chosen(name: str, classes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Which images belong to a subset."""
+    if name == "upright and lying":
+        return np.ones(len(classes), bool)
     if name == "unequal classes":  # from all of the first class down to 15 % of the last
         kept: npt.NDArray[np.bool_] = np.random.default_rng(0).random(len(classes)) < np.linspace(1, 0.15, 10)[classes]
         return kept
@@ -42,7 +45,11 @@ def measure(name: str, seed: int, threads: int) -> dict[str, Any]:
     whole = datasets.load("digits", None).train
     assert whole.labels is not None
     keep = chosen(name, whole.labels)
-    store = ImageStore(whole.images[torch.from_numpy(keep)], whole.labels[keep])
+    images, labels = whole.images[torch.from_numpy(keep)], whole.labels[keep]
+    if name == "upright and lying":
+        images = torch.cat([images, images.rot90(1, (2, 3))])
+        labels = np.concatenate([labels, np.where(labels, labels + 10, 0)])
+    store = ImageStore(images, labels)
     dataset = Dataset("digits", store, None)
     config = presets.resolve("fast", None, "digits", len(store), (1, 8, 8))
     with tempfile.TemporaryDirectory() as folder:
