@@ -6,6 +6,7 @@ import builtins
 import http.client
 import json
 import re
+import shutil
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -127,6 +128,26 @@ def test_compare_command(runs: list[RunFolder], tmp_path: Path, capsys: pytest.C
     assert "2 runs on 360 images" in out.read_text()
     assert cli.main(["compare", str(runs[0].path)]) == 2
     assert "at least two runs" in capsys.readouterr().err
+
+
+def test_of_several_seeds_the_likest_is_named(
+    runs: list[RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    twin = shutil.copytree(runs[0].path, tmp_path / "twin")
+    odd = RunFolder(shutil.copytree(runs[1].path, tmp_path / "odd <one>"))
+    found = np.roll(clusters_of(odd), 7)
+    rows = [f"{number},{label}" for number, label in enumerate(found)]
+    odd.labels.write_text("\n".join(["image,cluster", *rows]))
+    out = tmp_path / "three.html"
+    paths = [odd.path, runs[0].path, twin]
+    assert cli.main(["compare", *map(str, paths), "--out", str(out)]) == 0
+    assert "likest the others: seed-0\n" in capsys.readouterr().out
+    assert "seed-0 is likest the others" in out.read_text()
+    content = compare_runs([RunFolder(path) for path in paths])
+    apart = adjusted_rand_score(found, clusters_of(runs[0]))
+    expected = [apart, (1 + apart) / 2, (1 + apart) / 2]
+    assert content["results"][-1][1:] == [f"{value:.3f}" for value in expected]
+    assert compare_runs(runs)["likest"] is None, "two are as like each other as each other"
 
 
 def test_runs_on_other_images_are_not_compared(runs: list[RunFolder], tmp_path: Path) -> None:

@@ -36,7 +36,8 @@ class Report:
 
 @dataclass(frozen=True)
 class Compare:
-    """Set runs side by side: settings, curves, how far their clusters agree and where each cluster went."""
+    """Set runs side by side: settings, curves, how far their clusters agree, which is likest the others (of several
+    seeds, the one to take), and where each cluster went."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
     """Two or more runs on the same images."""
@@ -80,7 +81,10 @@ def compare(command: Compare, console: Console) -> Path:
         raise ValueError("cts compare needs at least two runs")
     runs = [RunFolder.open(path) for path in command.runs]
     path = _checked(command.out)
-    write_atomically(path, page.render("compare", compare_runs(runs)).encode())
+    content = compare_runs(runs)
+    write_atomically(path, page.render("compare", content).encode())
+    if content["likest"] is not None:
+        _say(console, f"likest the others: {content['likest']}")
     _say(console, f"written: {path}")
     return path
 

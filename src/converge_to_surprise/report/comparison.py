@@ -45,6 +45,8 @@ def compare_runs(runs: Sequence[RunFolder]) -> Content:
             )
     labels = [_labels(run, described[0].images) for run in runs]
     names = _distinct(runs)
+    alike = _matrix(labels, adjusted_rand_index)
+    shared = likeness(alike)
     return {
         "kind": "compare",
         "title": f"{counted(len(runs), 'run')} on {counted(described[0].images, 'image')}",
@@ -52,12 +54,21 @@ def compare_runs(runs: Sequence[RunFolder]) -> Content:
             {"name": name, "curves": curves(run.records()), "clusters": _clusters(run, numbers)}
             for name, run, numbers in zip(names, runs, labels, strict=True)
         ],
-        "results": _results(runs),
+        "results": [*_results(runs), ["like the other runs (mean ARI)", *(f"{value:.3f}" for value in shared)]],
+        "likest": names[shared.index(max(shared))] if len(runs) > 2 else None,
         "settings": _settings([flat_settings(description) for description in described]),
-        "ari": _matrix(labels, adjusted_rand_index),
+        "ari": alike,
         "nmi": _matrix(labels, normalised_mutual_information),
         "flows": list(_flows(labels)),
     }
+
+
+def likeness(alike: list[list[float]]) -> list[float]:
+    """How much each run's clusters are like those of the others, on the average.
+
+    What several seeds find is rather there than what one of them finds: of restarts, the likest is to be taken.
+    """
+    return [(sum(row) - row[number]) / (len(row) - 1) for number, row in enumerate(alike)]
 
 
 def _distinct(runs: Sequence[RunFolder]) -> list[str]:
