@@ -110,12 +110,9 @@ def rotate(channel: list[list[float]], angle: float) -> list[list[float]]:
 
 
 def ground(channel: list[list[float]]) -> float:
-    """The pixels of the first and last row and of the first and last column, without the darkest and the lightest
-    quarter, on the average.
-    """
+    """The median of the pixels of the first and last row and of the first and last column."""
     rim = sorted([*channel[0], *channel[-1], *(row[0] for row in channel), *(row[-1] for row in channel)])
-    middle = rim[len(rim) // 4 : len(rim) - len(rim) // 4]
-    return sum(middle) / len(middle)
+    return (rim[len(rim) // 2 - 1] + rim[len(rim) // 2]) / 2
 
 
 def warp_on_ground(

@@ -26,8 +26,8 @@ class Views:
     upsample: int = 1
     """Enlarge each view this many times after masking and restore its brightness (USPS in the paper: 2)."""
     ground: Literal["kept", "removed"] = "kept"
-    """removed: a view is what differs from its own ground (the middle of its rim's values), from -1 to 1. Only views
-    that are filled have one."""
+    """removed: a view is what differs from its own ground (the median of its rim), from -1 to 1. Only views that are
+    filled have one."""
 
     @property
     def signed(self) -> bool:
