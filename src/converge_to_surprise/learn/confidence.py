@@ -20,7 +20,7 @@ from .labelling import over_augmented, over_views
 from .network import ClusterNetwork
 from .world import ALONE, World
 
-SAMPLE = 4_000
+SAMPLE = 2_000
 """Images to which the sharpness is fitted."""
 DRAWS = 2
 """Augmented pairs of views of each of them."""
