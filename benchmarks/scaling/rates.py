@@ -55,7 +55,7 @@ def gpu_macs_per_second() -> float:
 def backward_factor() -> float:
     """How many forward passes a forward and backward pass costs: measured on the processor, the paper's network."""
     forward: float = result("evolution_step")["bare"]
-    both: float = result("relaxed_step")["other ways, views/s"]["not folded"]
+    both: float = result("relaxed_step_first")["other ways, views/s"]["not folded"]
     return forward / both
 
 
@@ -66,7 +66,7 @@ def forward_rate(side: int, channels: int = 1, folded: bool = False) -> float:
 
 def training_rate(side: int, channels: int = 1) -> float:
     """Assumption: views per second of whole steps of the relaxed search on a GPU (folded network, 8 heads)."""
-    whole_step: float = result("relaxed_step")["ratio"]
+    whole_step: float = result("relaxed_step_first")["ratio"]
     return gpu_macs_per_second() * whole_step / (backward_factor() * macs(side, channels, True, 8))
 
 
@@ -75,5 +75,5 @@ def step_seconds(search: str, machine: str, batch: int) -> float:
     if search == "evolution":
         rate = result("evolution_step")["update"] if machine == "cpu" else forward_rate(PAPER_SIDE)
         return PAPER_MEMBERS * 2 * batch / float(rate)
-    rate = result("relaxed_step")["step"] if machine == "cpu" else training_rate(PAPER_SIDE)
+    rate = result("relaxed_step_first")["step"] if machine == "cpu" else training_rate(PAPER_SIDE)
     return 2 * batch / float(rate)
