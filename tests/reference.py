@@ -140,23 +140,11 @@ def grey(picture: Image, h: int, w: int) -> float:
     return sum(weight * channel[h][w] for weight, channel in zip(weights, picture, strict=True))
 
 
-def strengthen(image: Image, brightness: float, contrast: float, saturation: float) -> Image:
-    """The jitter of an image of differences from its ground: all factors move values away from 0 or towards it."""
-    image = [[[value * brightness * contrast for value in row] for row in channel] for channel in image]
-    if len(image) != 3:
-        return image
-    rows, columns = range(len(image[0])), range(len(image[0][0]))
-    return [
-        [[grey(image, h, w) + (plane[h][w] - grey(image, h, w)) * saturation for w in columns] for h in rows]
-        for plane in image
-    ]
-
-
-def jitter(image: Image, brightness: float, contrast: float, saturation: float) -> Image:
+def jitter(image: Image, brightness: float, contrast: float, saturation: float, low: float = 0.0) -> Image:
     """Brightness, then contrast about the mean grey, then (three channels) saturation about each pixel's grey."""
 
     def clip(value: float) -> float:
-        return min(1.0, max(0.0, value))
+        return min(1.0, max(low, value))
 
     height, width = len(image[0]), len(image[0][0])
     image = [[[clip(value * brightness) for value in row] for row in channel] for channel in image]

@@ -70,23 +70,22 @@ def test_jitter_agrees_with_the_paper(channels: int, height: int, width: int, se
 
 @given(st.sampled_from([1, 3]), st.integers(1, 6), st.integers(1, 6), st.integers(0, 10_000))
 @settings(max_examples=60)
-def test_the_jitter_of_differences_leaves_the_ground_alone(channels: int, height: int, width: int, seed: int) -> None:
+def test_the_jitter_of_differences_treats_both_signs_alike(channels: int, height: int, width: int, seed: int) -> None:
     batch = 2 * views(3, channels, height, width, seed) - 1
-    batch[..., 0, 0] = 0
     drawn = augment.draw(FULL, 3, torch.Generator().manual_seed(seed))
-    fast = augment.strengthen(batch, drawn, FULL)
+    fast = augment.jitter(batch, drawn, FULL, -1)
     factors = zip(drawn.brightness.tolist(), drawn.contrast.tolist(), drawn.saturation.tolist(), strict=True)
-    slow = [reference.strengthen(view.tolist(), *three) for view, three in zip(batch, factors, strict=True)]
+    slow = [reference.jitter(view.tolist(), *three, low=-1) for view, three in zip(batch, factors, strict=True)]
     torch.testing.assert_close(fast, torch.tensor(slow))
-    assert not bool(fast[..., 0, 0].any())
+    torch.testing.assert_close(augment.jitter(-batch, drawn, FULL, -1), -fast)
 
 
-def test_the_kind_of_values_decides_which_jitter_is_applied() -> None:
+def test_the_kind_of_values_decides_where_they_end() -> None:
     batch = views(3, 3, 8, 8, 0)
     drawn = augment.draw(FULL, 3, torch.Generator().manual_seed(0))
     warped = augment.warp(batch, drawn, FULL)
-    assert torch.equal(augment.apply(batch, drawn, FULL, signed=False), augment.jitter(warped, drawn, FULL))
-    assert torch.equal(augment.apply(batch, drawn, FULL, signed=True), augment.strengthen(warped, drawn, FULL))
+    assert torch.equal(augment.apply(batch, drawn, FULL, signed=False), augment.jitter(warped, drawn, FULL, 0))
+    assert torch.equal(augment.apply(batch, drawn, FULL, signed=True), augment.jitter(warped, drawn, FULL, -1))
     assert bool((augment.augment(batch - 1, FULL, torch.Generator(), signed=True) < 0).any())
 
 

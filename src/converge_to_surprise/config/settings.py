@@ -56,7 +56,7 @@ class Augmentation:
     brightness: float = 0.0
     """Pixel values are multiplied by a factor from [1 - brightness, 1 + brightness]."""
     contrast: float = 0.0
-    """The same for differences from the view's mean or, where the ground is removed, from the ground."""
+    """The same for differences from the view's mean."""
     saturation: float = 0.0
     """Colour images only."""
     sampling: Literal["nearest", "bilinear"] = "nearest"

@@ -82,8 +82,7 @@ def draw(settings: Augmentation, count: int, generator: torch.Generator) -> Draw
 def apply(views: Tensor, drawn: Draw, settings: Augmentation, *, signed: bool) -> Tensor:
     """The views (B, C, H, W), augmented as drawn: values in [0, 1] or, if signed, differences from the ground."""
     drawn = Draw(*(value.to(views.device) for value in drawn))
-    warped = warp(views, drawn, settings)
-    return strengthen(warped, drawn, settings) if signed else jitter(warped, drawn, settings)
+    return jitter(warp(views, drawn, settings), drawn, settings, -1 if signed else 0)
 
 
 def augment(
@@ -144,25 +143,19 @@ def _outside_crop_to_nowhere(grid: Tensor, drawn: Draw, height: int, width: int)
     return torch.where(inside[..., None], grid, 4.0)
 
 
-def jitter(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
-    """Brightness, contrast about the view's mean and, for colour, saturation; values stay in [0, 1]."""
+def jitter(views: Tensor, drawn: Draw, settings: Augmentation, low: int = 0) -> Tensor:
+    """Brightness, contrast about the view's mean and, for colour, saturation; values stay in [low, 1].
+
+    That they end there is part of it: strokes that are brightened grow bolder.
+    """
     if settings.brightness:
-        views = (views * drawn.brightness[:, None, None, None]).clamp(0, 1)
+        views = (views * drawn.brightness[:, None, None, None]).clamp(low, 1)
     if settings.contrast:
         mean = grey(views).mean((1, 2, 3), keepdim=True)
-        views = (mean + (views - mean) * drawn.contrast[:, None, None, None]).clamp(0, 1)
+        views = (mean + (views - mean) * drawn.contrast[:, None, None, None]).clamp(low, 1)
     if settings.saturation and views.shape[1] == 3:
         pale = grey(views)
-        views = (pale + (views - pale) * drawn.saturation[:, None, None, None]).clamp(0, 1)
-    return views
-
-
-def strengthen(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
-    """The jitter of differences from the ground, which stays what it is: both factors at once, nothing is clipped."""
-    views = views * (drawn.brightness * drawn.contrast)[:, None, None, None]
-    if settings.saturation and views.shape[1] == 3:
-        pale = grey(views)
-        views = pale + (views - pale) * drawn.saturation[:, None, None, None]
+        views = (pale + (views - pale) * drawn.saturation[:, None, None, None]).clamp(low, 1)
     return views
 
 
