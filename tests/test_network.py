@@ -10,6 +10,7 @@ from converge_to_surprise.learn import network as net
 from converge_to_surprise.learn.backbone import fresh_network
 
 FIVE = Network(clusters=5, width=2)
+BORDERS: tuple[net.Border, ...] = ("black", "ground")
 
 
 def test_the_network_of_the_paper_has_its_number_of_parameters() -> None:
@@ -54,6 +55,46 @@ def test_folding_loses_no_pixel() -> None:
     assert torch.equal(folded.flatten().sort().values, images.flatten().sort().values)
     assert torch.equal(folded[:, 0], images[:, 0, ::2, ::2])
     assert torch.equal(net.fold(torch.ones(1, 1, 3, 5)), torch.ones(1, 4, 2, 3))
+
+
+@given(st.sampled_from([1, 3]), st.booleans(), st.integers(1, 12), st.integers(1, 12), st.integers(0, 999))
+@settings(max_examples=40)
+def test_the_first_unit_cannot_see_where_a_plain_ground_ends(
+    channels: int, folded: bool, height: int, width: int, seed: int
+) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        black, ground = (net.ResNet9(channels, 5, 2, folded=folded, border=border) for border in BORDERS)
+        plain = torch.rand(2, channels, 1, 1).expand(2, channels, height, width)
+    with torch.no_grad():
+        seen, usual = (network.get_submodule("units.0.conv")(network.enter(plain)) for network in (ground, black))
+    assert seen.shape == usual.shape
+    torch.testing.assert_close(seen, seen[..., :1, :1].expand_as(seen))
+
+
+def test_on_black_ground_both_borders_are_the_same() -> None:
+    images = torch.zeros(3, 3, 12, 9)
+    images[..., 2:-2, 2:-2] = torch.rand(3, 3, 8, 5, generator=torch.Generator().manual_seed(0))
+    for folded in (False, True):
+        black, ground = (net.ResNet9(3, 5, 2, folded=folded, border=border).eval() for border in BORDERS)
+        ground.load_state_dict(black.state_dict())
+        torch.testing.assert_close(ground.logits(images), black.logits(images))
+
+
+def test_the_border_of_the_settings_is_the_network_s() -> None:
+    for border in BORDERS:
+        network = fresh_network(3, Network(clusters=5, width=2, border=border), 1, 0)
+        assert isinstance(network, net.ResNet9)
+        assert network.border == border
+
+
+def test_the_margin_has_the_colour_of_the_image_s_own_rim() -> None:
+    image = torch.tensor([[[[0.2, 0.2, 0.9], [0.2, 0.5, 0.4], [0.2, 0.2, 0.4]]]])
+    framed = net.on_ground(image, 1, 2)
+    assert framed.shape == (1, 1, 6, 6)
+    torch.testing.assert_close(framed[..., 1:4, 1:4], image)
+    torch.testing.assert_close(framed[..., 0, :], torch.full((1, 1, 6), 0.2))
+    torch.testing.assert_close(framed[..., :, 4:], torch.full((1, 1, 6, 2), 0.2))
 
 
 def test_a_folded_network_takes_any_size_and_does_less_work() -> None:

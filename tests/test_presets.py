@@ -161,22 +161,22 @@ def test_own_images_get_an_augmentation_by_size_and_colour(
 
 
 @pytest.mark.parametrize(
-    ("dataset", "channels", "backbone", "outside", "ground"),
+    ("dataset", "channels", "backbone", "outside", "border", "ground"),
     [
-        ("holiday", 3, False, "image", "removed"),
-        ("holiday", 1, False, "image", "removed"),
-        ("holiday", 1, True, "ground", "kept"),
-        ("mnist", 1, False, "image", "kept"),
-        ("digits", 1, True, "image", "kept"),
+        ("holiday", 3, False, "ground", "ground", "kept"),
+        ("holiday", 1, False, "image", "black", "removed"),
+        ("holiday", 1, True, "ground", "ground", "kept"),
+        ("mnist", 1, False, "image", "black", "kept"),
+        ("digits", 1, True, "image", "black", "kept"),
     ],
 )
-def test_pictures_of_ones_own_are_freed_of_their_ground(
-    dataset: str, channels: int, backbone: bool, outside: str, ground: str
+def test_beyond_pictures_of_ones_own_there_is_no_black(
+    dataset: str, channels: int, backbone: bool, outside: str, border: str, ground: str
 ) -> None:
     """The named data sets have black ground; a network of one's own may have been trained with any."""
     fast, paper = (resolve(name, None, dataset, 500, (channels, 28, 28), backbone) for name in get_args(PresetName))
-    assert (fast.augmentation.outside, fast.views.ground) == (outside, ground)
-    assert (paper.augmentation.outside, paper.views.ground) == ("black", "kept")
+    assert (fast.augmentation.outside, fast.network.border, fast.views.ground) == (outside, border, ground)
+    assert (paper.augmentation.outside, paper.network.border, paper.views.ground) == ("black", "black", "kept")
 
 
 def test_few_images_of_ones_own_get_the_longer_schedule() -> None:

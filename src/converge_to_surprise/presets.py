@@ -1,7 +1,8 @@
 """The numbers of a run: ``paper`` to the letter, ``fast`` for a laptop.
 
 Only the augmentation depends on the data set, as in the paper's table 4, and whether small views are enlarged. For
-images of the user's own it follows from their size and colour, and their ground, black in the named sets, is removed.
+images of the user's own it follows from their size and colour, and so does what becomes of their ground, which is black
+in the named sets.
 """
 
 from __future__ import annotations
@@ -75,12 +76,15 @@ def resolve(
     if preset == "fast":
         # Pictures of one's own are seldom black at their edges. Black beyond them would show where the edge was and so
         # where a thing lies in its picture, which crops are to make meaningless: clusters would be split by place.
+        # Grey ones are freed of their ground; in colour it says more than that, and it goes on beyond the edge instead.
         own = dataset not in AUGMENTATION
+        removed = own and channels == 1 and not backbone
+        beyond = own and not removed
         config = replace(
             config,
-            views=replace(views, fill=True, ground="removed" if own and not backbone else "kept"),
-            augmentation=replace(augmentation, sampling="bilinear", outside="ground" if own and backbone else "image"),
-            network=Network(folded=True),
+            views=replace(views, fill=True, ground="removed" if removed else "kept"),
+            augmentation=replace(augmentation, sampling="bilinear", outside="ground" if beyond else "image"),
+            network=Network(folded=True, border="ground" if beyond else "black"),
             consolidation=Consolidation(logit_scale=10.0),
         )
     if search == "relaxed":

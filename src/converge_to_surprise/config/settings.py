@@ -86,6 +86,8 @@ class Network:
     """Channels of the first convolution; the others are multiples of it."""
     folded: bool = False
     """Fold each 2x2 block of pixels into the channels and begin at half the size: a third less time."""
+    border: Literal["black", "ground"] = "black"
+    """What the first convolution sees beyond the image: black, or the image's own ground (median of its rim)."""
     alive: int = 10
     """A random start is drawn again until this many outputs win some view (evolution only)."""
 

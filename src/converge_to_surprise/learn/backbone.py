@@ -96,7 +96,7 @@ def build_network(
     """ResNet-9, or the heads on a backbone; the random start comes from torch's global generator."""
     if backbone is not None:
         return WithBackbone(backbone, channels, clusters, heads)
-    return ResNet9(channels, clusters, settings.width, heads, settings.folded)
+    return ResNet9(channels, clusters, settings.width, heads, settings.folded, settings.border)
 
 
 def fresh_network(

@@ -10,9 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core.views import ground
 from . import precision
 
 Skip = Literal["", "open", "close"]
+Border = Literal["black", "ground"]
 
 
 class Unit(nn.Module):
@@ -22,9 +24,9 @@ class Unit(nn.Module):
     output.
     """
 
-    def __init__(self, inputs: int, outputs: int, pool: bool = False, skip: Skip = "") -> None:
+    def __init__(self, inputs: int, outputs: int, pool: bool = False, skip: Skip = "", padding: int = 1) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        self.conv = nn.Conv2d(inputs, outputs, 3, padding=padding, bias=False)
         self.norm = nn.BatchNorm2d(outputs)
         self.pool = pool
         self.skip = skip
@@ -50,6 +52,14 @@ def fold(x: Tensor) -> Tensor:
     if height % 2 or width % 2:
         x = F.pad(x, (0, width % 2, 0, height % 2), mode="replicate")
     return channels_last(F.pixel_unshuffle(x, 2))
+
+
+def on_ground(x: Tensor, margin: int, multiple: int) -> Tensor:
+    """Each image with a margin of its own ground, below and to the right wider where a side is no multiple."""
+    height, width = x.shape[2:]
+    beyond = ground(x)
+    padding = (margin, margin + -width % multiple, margin, margin + -height % multiple)
+    return F.pad(x - beyond, padding) + beyond
 
 
 class ClusterNetwork(nn.Module):
@@ -117,6 +127,8 @@ class ResNet9(ClusterNetwork):
     """Two stems, two residual blocks, global average pooling, a linear layer with ``heads`` x ``clusters`` outputs.
 
     ``folded`` replaces the two convolutions at full size by one on folded pixels: no pixel is lost, a third less time.
+    ``border``: black beyond an image that is not black at its edge shows where it ends and so where in it a thing lies;
+    its own ground does not.
     """
 
     def __init__(
@@ -126,11 +138,17 @@ class ResNet9(ClusterNetwork):
         width: int = 8,
         heads: int = 1,
         folded: bool = False,
+        border: Border = "black",
     ) -> None:
-        w = width
+        w, padding = width, 0 if border == "ground" else 1
         super().__init__(channels, clusters, heads)
         self.folded = folded
-        entrance = [Unit(4 * channels, 2 * w)] if folded else [Unit(channels, w), Unit(w, 2 * w, pool=True)]
+        self.border = border
+        entrance = (
+            [Unit(4 * channels, 2 * w, padding=padding)]
+            if folded
+            else [Unit(channels, w, padding=padding), Unit(w, 2 * w, pool=True)]
+        )
         self.units = nn.ModuleList(
             [
                 *entrance,
@@ -147,6 +165,8 @@ class ResNet9(ClusterNetwork):
 
     def enter(self, x: Tensor) -> Tensor:
         """What the first unit sees."""
+        if self.border == "ground":
+            x = on_ground(x, 2, 2) if self.folded else on_ground(x, 1, 1)
         return fold(x) if self.folded else x
 
     def features(self, x: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ def batch_logits(
             if unit.skip == "open" and kept is not None:
                 kept[part] = x
             with lowered(precision, x.device):
-                x = F.conv2d(x, filters, padding=1)
+                x = F.conv2d(x, filters, padding=unit.conv.padding)
             x = x.to(filters.dtype)
             gathered.add(x)
             if part.start == 0:

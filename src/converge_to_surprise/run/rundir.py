@@ -36,7 +36,12 @@ from .files import read_json, write_atomically, write_json
 FORMAT = "converge-to-surprise run"
 VERSION = 1
 LOCK = ".lock"
-LATER = {("", "precision"): "float32", ("", "processes"): 1, ("views", "ground"): "kept"}
+LATER = {
+    ("", "precision"): "float32",
+    ("", "processes"): 1,
+    ("views", "ground"): "kept",
+    ("network", "border"): "black",
+}
 """Settings that came later, by section and name, and what earlier versions did: a run of theirs stays what it was."""
 
 
