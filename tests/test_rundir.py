@@ -54,7 +54,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def test_settings_that_came_later_leave_earlier_runs_what_they_were(run: RunFolder) -> None:
-    """Its checkpoints and names know a run by its identity; this one is from before there were views.ground and network.border."""
+    """Its checkpoints and names know a run by its identity; this one is from before there was views.ground."""
     data = json.loads(run.config.read_text())
     del data["config"]["views"]["ground"], data["config"]["network"]["border"]
     run.config.write_text(json.dumps(data))
