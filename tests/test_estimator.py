@@ -261,11 +261,8 @@ class Pooled(nn.Module):
         return found
 
 
-def test_the_brightness_of_the_ground_does_not_matter(images: Tensor) -> None:
-    dark = torch.nn.functional.pad(images // 2, (2, 2, 2, 2), value=20)
-    model, light = (quick().fit(pixels) for pixels in (dark, dark + 90))
-    assert len(set(model.labels_)) > 1
-    assert (light.labels_ == model.labels_).mean() > 0.95, "but for rounding"
+def test_grey_images_are_freed_of_their_ground(fitted: SurpriseClustering) -> None:
+    assert fitted.model_.config.views.ground == "removed"
 
 
 @pytest.mark.parametrize("search", ["relaxed", "evolution"])
