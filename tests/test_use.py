@@ -271,7 +271,7 @@ def test_a_backbone_is_exported_with_its_heads(tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(tmp_path / "own.onnx")
     cluster, confidence = session.run(["cluster", "confidence"], {"images": images.numpy()})
     clear = np.abs(np.diff(np.sort(estimator.predict_proba(images))[:, -2:]))[:, 0] > 1e-4
-    assert clear.mean() > 0.8
+    assert clear.mean() > 0.6
     assert (cluster == estimator.labels_)[clear].all()
     np.testing.assert_allclose(confidence, estimator.probabilities_, atol=1e-4)
 
