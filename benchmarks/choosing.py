@@ -9,7 +9,6 @@ which serve for this evaluation only. Measured are the training images.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -20,26 +19,23 @@ from scipy.stats import spearmanr
 
 from converge_to_surprise.core.metrics import accuracy, adjusted_rand_index
 from converge_to_surprise.data import datasets
-from converge_to_surprise.report.comparison import likeness
+from converge_to_surprise.report.comparison import found_clusters, likeness, matrix
 from converge_to_surprise.run.files import write_json
+from converge_to_surprise.run.result import read_result
+from converge_to_surprise.run.rundir import RunFolder
 from converge_to_surprise.run.session import versions
 
 SETS = ("usps", "digits")
 
 
-def clusters(run: Path) -> npt.NDArray[np.int64]:
-    with (run / "labels.csv").open(encoding="utf-8", newline="") as file:
-        return np.array([int(row["cluster"]) for row in csv.DictReader(file)], dtype=np.int64)
-
-
-def judged(runs: list[Path], classes: npt.NDArray[np.int64]) -> dict[str, Any]:
+def judged(runs: list[RunFolder], classes: npt.NDArray[np.int64]) -> dict[str, Any]:
     """How each measure orders the runs, and the accuracy of the run that it would choose."""
-    labels = [clusters(run) for run in runs]
-    results = [json.loads((run / "result.json").read_text(encoding="utf-8")) for run in runs]
+    labels = [found_clusters(run, len(classes)) for run in runs]
+    results = [read_result(run.result) for run in runs]
     truth = [adjusted_rand_index(found, classes) for found in labels]
     right = [accuracy(found, classes) for found in labels]
     measures = {
-        "like the others": likeness([[adjusted_rand_index(one, other) for other in labels] for one in labels]),
+        "like the others": likeness(matrix(labels, adjusted_rand_index)),
         "orderliness": [result["orderliness"] for result in results],
         "surprise": [result["surprise"] for result in results],
     }
@@ -66,8 +62,8 @@ def main() -> None:
     for name in SETS:
         classes = datasets.load(name, options.data_dir).train.labels
         assert classes is not None
-        finished = sorted(path.parent for path in options.runs.glob(f"{name}-*/result.json"))
-        full = [run for run in finished if run.name.startswith(f"{name}-full-")]
+        finished = [RunFolder(path.parent) for path in sorted(options.runs.glob(f"{name}-*/result.json"))]
+        full = [run for run in finished if run.path.name.startswith(f"{name}-full-")]
         for title, some in (("all variants", finished), ("full method", full)):
             if len(some) > 2:
                 found[f"{name}, {title}"] = judged(some, classes)

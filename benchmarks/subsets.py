@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from converge_to_surprise import presets
 from converge_to_surprise.data import datasets
@@ -30,26 +31,23 @@ from converge_to_surprise.run.rundir import RunFolder
 SUBSETS = ("three classes", "five classes", "seven classes", "unequal classes", "upright and lying")
 
 
-def chosen(name: str, classes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Which images belong to a subset."""
+def subset(name: str, images: Tensor, classes: npt.NDArray[np.int64]) -> ImageStore:
+    """The images of a subset, with their classes."""
     if name == "upright and lying":
-        return np.ones(len(classes), bool)
+        lying = np.where(classes, classes + 10, 0)
+        return ImageStore(torch.cat([images, images.rot90(1, (2, 3))]), np.concatenate([classes, lying]))
     if name == "unequal classes":  # from all of the first class down to 15 % of the last
-        kept: npt.NDArray[np.bool_] = np.random.default_rng(0).random(len(classes)) < np.linspace(1, 0.15, 10)[classes]
-        return kept
-    wanted = {"three classes": [0, 4, 6], "five classes": [0, 1, 2, 3, 4], "seven classes": [0, 2, 3, 4, 6, 7, 9]}
-    return np.isin(classes, wanted[name])
+        keep = np.random.default_rng(0).random(len(classes)) < np.linspace(1, 0.15, 10)[classes]
+    else:
+        wanted = {"three classes": [0, 4, 6], "five classes": [0, 1, 2, 3, 4], "seven classes": [0, 2, 3, 4, 6, 7, 9]}
+        keep = np.isin(classes, wanted[name])
+    return ImageStore(images[torch.from_numpy(keep)], classes[keep])
 
 
 def measure(name: str, seed: int, threads: int) -> dict[str, Any]:
     whole = datasets.load("digits", None).train
     assert whole.labels is not None
-    keep = chosen(name, whole.labels)
-    images, labels = whole.images[torch.from_numpy(keep)], whole.labels[keep]
-    if name == "upright and lying":
-        images = torch.cat([images, images.rot90(1, (2, 3))])
-        labels = np.concatenate([labels, np.where(labels, labels + 10, 0)])
-    store = ImageStore(images, labels)
+    store = subset(name, whole.images, whole.labels)
     dataset = Dataset("digits", store, None)
     config = presets.resolve("fast", None, "digits", len(store), (1, 8, 8))
     with tempfile.TemporaryDirectory() as folder:

@@ -68,7 +68,7 @@ def cached(
     files = _state(listing)
     wish = "x".join(map(str, shape)) if shape else f"{reading.image_size or 'own'}-{reading.colour}"
     key = f"{files}-{wish}"
-    found = _open_whole(root / key, len(listing)) or (_find(root, files, shape, len(listing)) if shape else None)
+    found = _find(root, files, shape, len(listing)) if shape else _open_whole(root / key, len(listing))
     if found is None:
         shape = shape or working_shape(listing, reading)
         _build(root, key, wish, listing, shape, reading.threads, progress, decoder or _decode_all)

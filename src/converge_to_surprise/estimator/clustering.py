@@ -276,8 +276,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _config(self, images: Tensor) -> Config:
         channels, height, width = images.shape[1:]
-        shape, own = (channels, height, width), self.backbone is not None
-        base = presets.resolve(self.preset, self.search, self.augmentation, len(images), shape, backbone=own)
+        shape, given = (channels, height, width), self.backbone is not None
+        base = presets.resolve(self.preset, self.search, self.augmentation, len(images), shape, backbone=given)
         base = replace(
             base,
             network=replace(base.network, clusters=self.max_clusters),

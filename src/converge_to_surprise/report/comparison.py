@@ -43,9 +43,9 @@ def compare_runs(runs: Sequence[RunFolder]) -> Content:
                 f"{runs[0].path} and {run.path} were made with different images "
                 f"({described[0].source} and {description.source}): their clusters cannot be compared"
             )
-    labels = [_labels(run, described[0].images) for run in runs]
+    labels = [found_clusters(run, described[0].images) for run in runs]
     names = _distinct(runs)
-    alike = _matrix(labels, adjusted_rand_index)
+    alike = matrix(labels, adjusted_rand_index)
     shared = likeness(alike)
     return {
         "kind": "compare",
@@ -58,7 +58,7 @@ def compare_runs(runs: Sequence[RunFolder]) -> Content:
         "likest": names[shared.index(max(shared))] if len(runs) > 2 else None,
         "settings": _settings([flat_settings(description) for description in described]),
         "ari": alike,
-        "nmi": _matrix(labels, normalised_mutual_information),
+        "nmi": matrix(labels, normalised_mutual_information),
         "flows": list(_flows(labels)),
     }
 
@@ -77,7 +77,7 @@ def _distinct(runs: Sequence[RunFolder]) -> list[str]:
     return short if len(set(short)) == len(short) else [printable(str(run.path)) for run in runs]
 
 
-def _labels(run: RunFolder, images: int) -> Numbers:
+def found_clusters(run: RunFolder, images: int) -> Numbers:
     """The cluster of every image as the run found it, before a person changed anything. (N,)"""
     with run.labels.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         try:
@@ -117,7 +117,8 @@ def _settings(found: list[dict[str, str]]) -> list[Content]:
     return rows
 
 
-def _matrix(labels: list[Numbers], judge: Any) -> list[list[float]]:
+def matrix(labels: Sequence[Numbers], judge: Any) -> list[list[float]]:
+    """What ``judge`` says of every two runs, in both orders; 1 of a run and itself."""
     table = np.eye(len(labels))
     for a in range(len(labels)):
         for b in range(a):

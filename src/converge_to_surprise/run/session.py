@@ -169,10 +169,9 @@ def take_up(run: RunFolder, dataset: Dataset, config: Config) -> tuple[Trainer, 
 
 def note_place(run: RunFolder, data_dir: Path | None) -> None:
     """Remember where the named data sets are now, if that was said: helpers look there too."""
-    with run.locked():
-        description = run.description()
-        if data_dir is not None and str(data_dir.resolve()) != description.data_dir:
-            run.describe(replace(description, data_dir=str(data_dir.resolve())))
+    if data_dir is not None:
+        with run.locked():
+            run.describe(replace(run.description(), data_dir=str(data_dir.resolve())))
 
 
 def carry_on_together(
