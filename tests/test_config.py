@@ -71,6 +71,8 @@ WRONG: list[tuple[type[Any], str, Any]] = [
     (Relaxed, "neighbours", 0),
     (Relaxed, "neighbour_share", 1.1),
     (Relaxed, "refine_learning_rate", 0),
+    (Relaxed, "refine_temperature", 0.0),
+    (Relaxed, "refine_temperature", math.inf),
     (Merge, "rotation", -1.0),
     (Merge, "rotation", 181.0),
     (Merge, "crop", 1.0),

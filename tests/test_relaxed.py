@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -122,6 +123,26 @@ def test_refining_is_without_the_pull_and_at_its_own_rate(small: Config) -> None
     assert torch.equal(one_step(small, without, True), one_step(small, pulled, True))
     slow, fast = (one_step(small, Relaxed(refine_learning_rate=rate), True).abs().max() for rate in (1e-3, 1e-2))
     assert float(fast) > 5 * float(slow) > 0
+
+
+def test_each_stage_has_its_own_temperature(small: Config) -> None:
+    cold, warm, both = Relaxed(), Relaxed(refine_temperature=0.1), Relaxed(temperature=0.1, refine_temperature=0.1)
+    assert torch.equal(one_step(small, cold, False), one_step(small, warm, False))
+    assert not torch.equal(one_step(small, cold, True), one_step(small, warm, True))
+    assert torch.equal(one_step(small, warm, True), one_step(small, both, True))
+
+
+def test_at_a_higher_temperature_sure_views_still_teach() -> None:
+    """Outputs far from every border: the cold softmax is an argmax and has no gradient there, the warm one has."""
+
+    def slope(temperature: float) -> float:
+        outputs = F.normalize(torch.eye(4).repeat(6, 1) + 0.1, dim=1).requires_grad_()
+        soft = torch.softmax(outputs / temperature, -1)[:, None]
+        score, _ = relaxed.relaxed_surprise(soft[:12], soft[12:])
+        (gradient,) = torch.autograd.grad(score.sum(), outputs)
+        return float(gradient.abs().max())
+
+    assert slope(0.1) > 1000 * slope(0.025) > 0
 
 
 def test_neighbours_are_looked_for_by_pixels_first_and_by_features_when_refining(small: Config) -> None:

@@ -41,6 +41,8 @@ RELAXED_STEPS = 600
 """Gradient steps of the fast search: at least so many ..."""
 RELAXED_EPOCHS = 10
 """... and at least so many times through all images. Refining takes half as long."""
+WARM = 0.1
+"""Temperature of the fast search's refining, four times that of the search itself."""
 
 
 def auto_augmentation(channels: int, height: int, width: int) -> Augmentation:
@@ -114,4 +116,4 @@ def _relaxed(config: Config, images: int) -> Config:
         Stage("merge", "merge", 1),
         Stage("refine", "refine", -(-epochs // 2)),
     )
-    return replace(config, schedule=schedule, relaxed=replace(config.relaxed, batch=batch))
+    return replace(config, schedule=schedule, relaxed=replace(config.relaxed, batch=batch, refine_temperature=WARM))

@@ -7,7 +7,8 @@ The argmax in the counts becomes a softmax with temperature T over the l2-normal
 which has a gradient: one backward pass replaces a population. T sets the resolution: the lower, the finer the clusters.
 During the first part of the search a head whose effective number of clusters exp H(p) is below its floor is pulled
 apart, which makes sure that more clusters appear than will remain; merging then joins those that belong together. The
-floors differ from head to head, so no single number of clusters is favoured.
+floors differ from head to head, so no single number of clusters is favoured. Once they are merged, refining moves the
+borders with a higher T: at the low one the softmax is all but an argmax, and only images on a border have a gradient.
 """
 
 from __future__ import annotations
@@ -116,7 +117,8 @@ def relaxed_step(
     augmented = augment(torch.cat(views), config.augmentation, generator, share, batches=2, signed=config.views.signed)
     with precision.lowered(config.precision, device), whole_batch_statistics(network, world):
         outputs = network(channels_last(augmented)).reshape(len(augmented), network.heads, network.clusters)
-    soft = torch.softmax(outputs / settings.temperature, -1)
+    temperature = settings.refine_temperature if moment.refining else settings.temperature
+    soft = torch.softmax(outputs / temperature, -1)
     soft_i, soft_j = soft.tensor_split(2)
     score, mean = relaxed_surprise(soft_i, soft_j, world, share)
     if not moment.refining:

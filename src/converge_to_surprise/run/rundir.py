@@ -41,6 +41,7 @@ LATER = {
     ("", "processes"): 1,
     ("views", "ground"): "kept",
     ("network", "border"): "black",
+    ("relaxed", "refine_temperature"): 0.025,
 }
 """Settings that came later, by section and name, and what earlier versions did: a run of theirs stays what it was."""
 
