@@ -10,7 +10,7 @@ from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import merge
 from converge_to_surprise.learn.backbone import fresh_network
 from converge_to_surprise.learn.condense import condense, fit_head, move_parts, vote
-from converge_to_surprise.learn.labelling import label_views
+from converge_to_surprise.learn.labelling import label_views, view_features
 from converge_to_surprise.learn.neighbours import alike
 
 
@@ -106,7 +106,8 @@ def test_the_condensed_network_has_an_output_for_every_cluster_and_labels_as_the
     alike_pairs = torch.diag(torch.tensor([5.0, 5.0, 0.0, 0.0]))[None]
     picked = merge.choose(trees, alike_pairs, labels[:, None].numpy(), Merge())
     assert picked.clusters == 2
-    single = condense(network, images, alike(None, images, small, 1), trees, picked, small, 0)
+    seen = view_features(network, images, small.views)
+    single = condense(network, images, seen, alike(None, images, small, 1), trees, picked, small, 0)
     assert (single.heads, single.clusters) == (1, 2)
     trunk = "units.0.conv.weight"
     assert torch.equal(single.get_parameter(trunk), network.get_parameter(trunk))

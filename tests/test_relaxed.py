@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,13 @@ from converge_to_surprise.config import Config, Network, Relaxed, Stage
 from converge_to_surprise.core import surprise
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn import relaxed
+from converge_to_surprise.learn import neighbours, relaxed
+from converge_to_surprise.learn import trainer as learner
 from converge_to_surprise.learn.backbone import fresh_network
-from converge_to_surprise.learn.labelling import label_views
+from converge_to_surprise.learn.labelling import label_views, view_features
 from converge_to_surprise.learn.neighbours import alike
+from converge_to_surprise.learn.network import ClusterNetwork
+from converge_to_surprise.learn.record import Measures, measure
 from converge_to_surprise.learn.trainer import Trainer
 
 
@@ -160,6 +164,47 @@ def test_neighbours_are_looked_for_by_pixels_first_and_by_features_when_refining
     assert torch.equal(tables["relaxed"], alike(None, images, config, 1))
     assert torch.equal(tables["merge"], tables["relaxed"])
     assert not torch.equal(tables["refine"], tables["relaxed"])
+
+
+@pytest.mark.parametrize("between", [(), (Stage("consolidate", "consolidate", 1),)])
+def test_what_merging_saw_is_used_only_while_the_trunk_is_the_same(
+    between: tuple[Stage, ...], small: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refining that follows at once need not look again; after a training step it must."""
+    images, _ = striped_images(80)
+    stages = (Stage("search", "relaxed", 1), Stage("merge", "merge", 1), *between, Stage("refine", "refine", 1))
+    config = replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40))
+    looks: list[int] = []
+
+    def counted(network: ClusterNetwork, pixels: Tensor, *rest: Any) -> Tensor:
+        looks.append(len(pixels))
+        return view_features(network, pixels, *rest)
+
+    for place in (neighbours, learner):
+        monkeypatch.setattr(place, "view_features", counted)
+    trainer = Trainer(images, config)
+    expected = None
+    for record in trainer.run():
+        if record.kind == "refine":
+            break
+        expected = alike(trainer.network, images, config, 1) if trainer.network.heads == 1 else None
+        looks.clear()
+    assert expected is not None
+    assert trainer.neighbours is not None
+    assert torch.equal(trainer.neighbours, expected)
+    assert looks == ([80] if between else [])
+    assert trainer.seen is None
+
+
+def test_merging_measures_the_network_that_it_made(small: Config) -> None:
+    images, _ = striped_images(80)
+    stages = (Stage("search", "relaxed", 2), Stage("merge", "merge", 1))
+    trainer = Trainer(images, replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40)))
+    *_, last = trainer.run()
+    labels = label_views(trainer.network, images, small.views)
+    assert Measures(**{name: getattr(last, name) for name in Measures._fields}) == measure(
+        *labels, trainer.network.clusters, small.consolidation.tau
+    )
 
 
 def test_the_search_tells_the_kinds_of_bars_apart(small: Config) -> None:

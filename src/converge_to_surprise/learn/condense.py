@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from scipy.optimize import linear_sum_assignment
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from ..config import Config
 from . import randomness
-from .labelling import CHUNK, over_augmented, over_views
+from .labelling import CHUNK, outputs_of, over_augmented
 from .merge import Choice, Tree
 from .neighbours import pool_positions
 from .network import ClusterNetwork
@@ -89,6 +90,7 @@ def move_parts(clusters: Numbers, parts: Numbers, links: Numbers) -> Numbers:
 def condense(
     network: ClusterNetwork,
     images: Tensor,
+    seen: Tensor,
     neighbours: Tensor,
     trees: list[Tree],
     choice: Choice,
@@ -96,11 +98,14 @@ def condense(
     step: int,
     world: World = ALONE,
 ) -> ClusterNetwork:
-    """A network with the same trunk and one head with an output for every cluster."""
+    """A network with the same trunk and one head with an output for every cluster.
+
+    ``seen``: both views' features of the images of the pool (n, 2, D).
+    """
     positions = pool_positions(len(images), config.seed)
     place = torch.full((len(images),), -1)
     place[positions] = torch.arange(len(positions))
-    pooled, parts = _votes(network, images, positions, trees, choice, config, world)
+    pooled, parts = _votes(network, seen, trees, choice, config.relaxed.temperature)
     clusters = move_parts(vote(pooled, choice), parts, place[neighbours[positions]].numpy())
     generator = randomness.torch_generator(config.seed, "condense", step)
     sample = torch.randperm(len(positions), generator=generator)[:SAMPLE]
@@ -116,16 +121,10 @@ def condense(
 
 
 def _votes(
-    network: ClusterNetwork,
-    images: Tensor,
-    positions: Tensor,
-    trees: list[Tree],
-    choice: Choice,
-    config: Config,
-    world: World,
+    network: ClusterNetwork, seen: Tensor, trees: list[Tree], choice: Choice, temperature: float
 ) -> tuple[Floats, Numbers]:
-    """What every head says of the images at some positions (n,): weights of its clusters (n, heads, clusters) and its
-    output (n, heads).
+    """What every head says of images of which both views' features were seen (n, 2, D): weights of its clusters
+    (n, heads, clusters) and its output (n, heads).
     """
     into = torch.full((network.heads, network.clusters, choice.clusters), torch.nan)
     for head, tree in enumerate(trees):
@@ -133,18 +132,16 @@ def _votes(
             groups = torch.tensor(tree.groups(choice.clusters))
             into[head] = (groups[:, None] == torch.tensor(tree.representatives(choice.clusters))).float()
 
-    def soft(views: Tensor) -> Tensor:
-        outputs = network(views).reshape(len(views), network.heads, network.clusters)
-        return torch.softmax(outputs / config.relaxed.temperature, -1)
+    def soft(features: Tensor) -> Tensor:
+        outputs = outputs_of(network, features).reshape(len(features), network.heads, network.clusters)
+        return torch.softmax(F.normalize(outputs, dim=-1) / temperature, -1)
 
     pooled, parts = [], []
-    for part in torch.split(world.own(positions, CHUNK), CHUNK):
-        ((soft_i, soft_j),) = over_views(network, images[part], config.views, soft)
-        both = (soft_i + soft_j).cpu() / 2
+    for part in torch.split(seen, CHUNK):
+        both = (soft(part[:, 0]) + soft(part[:, 1])) / 2
         pooled.append(torch.einsum("nhk,hkc->nhc", both, into))
         parts.append(both.argmax(-1))
-    weights, outputs = (world.gather(torch.cat(column), len(positions), CHUNK) for column in (pooled, parts))
-    return weights.double().numpy(), outputs.numpy()
+    return torch.cat(pooled).double().numpy(), torch.cat(parts).numpy()
 
 
 def fit_head(features: Floats, labels: Numbers, outputs: int) -> tuple[Floats, Floats]:

@@ -6,7 +6,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,7 @@ from .world import ALONE, World
 
 CHUNK = 250
 """Images labelled together: small enough to stay in a processor's cache."""
+_Found = TypeVar("_Found")
 FEWEST = 16
 """A batch with fewer images is filled up: for tiny ones other kernels are used, which round differently."""
 
@@ -102,11 +103,25 @@ def label_views(
     return labels_i, labels_j
 
 
-def view_features(network: ClusterNetwork, images: Tensor, settings: Views, world: World = ALONE) -> Tensor:
-    """The trunk's features, mean of both views. (N, D)"""
-    mine = world.own(images, CHUNK)
-    features = [((i + j) / 2).cpu() for i, j in over_views(network, mine, settings, network.features)]
-    return world.gather(torch.cat(features), len(images), CHUNK)
+def view_features(
+    network: ClusterNetwork, images: Tensor, settings: Views, world: World = ALONE, positions: Tensor | None = None
+) -> Tensor:
+    """The trunk's features of view i and of view j, of all images or of those at some positions (n,). (n, 2, D)"""
+    rows = images if positions is None else positions
+
+    def one(part: Tensor) -> Tensor:
+        pixels = part if positions is None else images[part]
+        ((features_i, features_j),) = over_views(network, pixels, settings, network.features)
+        return torch.stack([features_i, features_j], 1).cpu()
+
+    return world.gather(torch.cat(list(_side_by_side(one, network, world.own(rows, CHUNK)))), len(rows), CHUNK)
+
+
+def outputs_of(network: ClusterNetwork, features: Tensor) -> Tensor:
+    """The logits that belong to features (N, D). (N, clusters), or (N, heads, clusters) with several heads"""
+    device = next(network.parameters()).device
+    with torch.inference_mode(), exact(device):
+        return torch.cat([network.outputs(part.to(device)).cpu() for part in torch.split(features, CHUNK)])
 
 
 def reading_of(network: ClusterNetwork, features_i: Tensor, features_j: Tensor, sharpness: float) -> Reading:
@@ -123,27 +138,32 @@ def reading_of(network: ClusterNetwork, features_i: Tensor, features_j: Tensor, 
 
 
 def read(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: float) -> Iterator[Reading]:
-    """Everything a network with one head says of uint8 images (N, C, H, W), chunk by chunk, in order.
-
-    Chunks are read side by side, each by one thread: that is faster than all threads at one small chunk, and what is
-    said of an image does not depend on their number.
-    """
+    """Everything a network with one head says of uint8 images (N, C, H, W), chunk by chunk, in order."""
 
     def one(part: Tensor) -> Reading:
         ((features_i, features_j),) = over_views(network, part, settings, network.features)
         with torch.inference_mode(), exact(features_i.device):
             return Reading(*(value.cpu() for value in reading_of(network, features_i, features_j, sharpness)))
 
+    return _side_by_side(one, network, images)
+
+
+def _side_by_side(one: Callable[[Tensor], _Found], network: ClusterNetwork, rows: Tensor) -> Iterator[_Found]:
+    """What ``one`` makes of each chunk of rows, in order, with the network in evaluation mode.
+
+    Chunks are looked at side by side, each by one thread: that is faster than all threads at one small chunk, and what
+    is said of an image does not depend on their number.
+    """
     training = network.training
     network.eval()
     threads = torch.get_num_threads() if next(network.parameters()).is_cpu else 1  # one keeps a GPU busy
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     try:
-        starts = iter(range(0, len(images), CHUNK))
-        ahead: deque[Future[Reading]] = deque()
+        starts = iter(range(0, len(rows), CHUNK))
+        ahead: deque[Future[_Found]] = deque()
         while True:
             for start in itertools.islice(starts, 2 * threads - len(ahead)):
-                ahead.append(pool.submit(one, images[start : start + CHUNK]))
+                ahead.append(pool.submit(one, rows[start : start + CHUNK]))
             if not ahead:
                 return
             yield ahead.popleft().result()

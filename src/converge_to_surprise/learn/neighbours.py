@@ -151,12 +151,23 @@ def pool_positions(images: int, seed: int) -> Tensor:
     return torch.randperm(images, generator=generator)[:POOL].sort().values
 
 
-def alike(network: ClusterNetwork | None, images: Tensor, config: Config, threads: int, world: World = ALONE) -> Tensor:
-    """Neighbours of every image (N, config.relaxed.neighbours): by its pixels or, given a network, by its features."""
+def alike(
+    network: ClusterNetwork | None,
+    images: Tensor,
+    config: Config,
+    threads: int,
+    world: World = ALONE,
+    known: Tensor | None = None,
+) -> Tensor:
+    """Neighbours of every image (N, config.relaxed.neighbours): by its pixels or, given a network, by its features.
+
+    ``known``: both views' features of all images (N, 2, D), if someone has them already.
+    """
     pool = pool_positions(len(images), config.seed)
     count = config.relaxed.neighbours
     if network is not None and len(images) <= LIMIT:
-        features = view_features(network, images, config.views, world)
+        both = view_features(network, images, config.views, world) if known is None else known
+        features = both.mean(1)
         return nearest(Whitening.of(features)(features), count, pool, threads, world)
     points, among = space(network, images, pool, config)
     return _all_nearest(lambda start, stop: points(images[start:stop]), len(images), among, pool, count, threads, world)
@@ -171,7 +182,7 @@ def space(network: ClusterNetwork | None, images: Tensor, pool: Tensor, config: 
         return points, torch.cat([points(images[pool[start:stop]]) for start, stop in stretches(len(pool))])
 
     def features(part: Tensor) -> Tensor:
-        return view_features(network, part, config.views)
+        return view_features(network, part, config.views).mean(1)
 
     known = torch.cat([features(images[pool[start:stop]]) for start, stop in stretches(len(pool))])
     whitening = Whitening.of(known)

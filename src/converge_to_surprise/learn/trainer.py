@@ -24,7 +24,7 @@ from ..core.views import make_views, to_float
 from . import condense, consolidate, evolution, merge, neighbours, population, randomness, relaxed, schedule
 from .backbone import Backbone, fresh_network
 from .devices import effective
-from .labelling import label_views
+from .labelling import outputs_of, view_features
 from .network import ClusterNetwork, flatten, lively_network, load_flat
 from .precision import exact, multiplying
 from .record import Measures, Record, measure
@@ -69,6 +69,8 @@ class Trainer:
         self.optimizer: torch.optim.Optimizer | None = None
         self.neighbours: Tensor | None = None
         self.pool = neighbours.Pool(images, config.seed)
+        self.seen: tuple[int, Tensor] | None = None
+        """What merging saw of the images, for the step of this number, if that comes next: a trunk soon changes."""
         self.merged: merge.Choice | None = None
         self.searched: ClusterNetwork | None = None
         with threads(self.threads), exact(self.device):
@@ -122,7 +124,7 @@ class Trainer:
         refining = step.kind == "refine"
         if step.first:
             self.optimizer = relaxed.optimizer(self.network, self.config)
-            self.neighbours = self._alike(self.network if refining else None)
+            self.neighbours = self._alike(self.network if refining else None, self._take_seen(step))
         assert self.optimizer is not None
         assert self.neighbours is not None
         positions = schedule.batch_positions(step, len(self.images), self.config.seed, self.images)
@@ -142,8 +144,13 @@ class Trainer:
         both = torch.stack(labels, 1)[..., self.network.heads // 2].cpu()
         return self._measure(*team.gather(both, whole).unbind(1))
 
-    def _alike(self, network: ClusterNetwork | None) -> Tensor:
-        return neighbours.alike(network, self.images, self.config, self.threads, self.world)
+    def _alike(self, network: ClusterNetwork | None, known: Tensor | None = None) -> Tensor:
+        return neighbours.alike(network, self.images, self.config, self.threads, self.world, known)
+
+    def _take_seen(self, step: schedule.Step) -> Tensor | None:
+        """Both views' features of all images, if the step before left them."""
+        seen, self.seen = self.seen, None
+        return seen[1] if seen is not None and seen[0] == step.number and len(seen[1]) == len(self.images) else None
 
     def _merge(self, step: schedule.Step) -> Measures:
         if self.neighbours is None:
@@ -151,16 +158,20 @@ class Trainer:
         trial = merge.try_borders(self.network, self.images, self.neighbours, self.config, step.number, self.world)
         counts = (trial.wide + trial.alike).double().numpy()
         trees = [merge.merge_tree(table, self.config.merge.smallest) for table in counts]
+        positions = neighbours.pool_positions(len(self.images), self.config.seed)
+        # All that remains looks at the same views with the same trunk.
+        seen = view_features(self.network, self.images, self.config.views, self.world, positions)
         generator = randomness.torch_generator(self.config.seed, "heads", step.number)
-        sample = torch.randperm(len(self.images), generator=generator)[:3000]
-        labels = label_views(self.network, self.images[sample], self.config.views)[0].reshape(len(sample), -1)
+        sample = torch.randperm(len(seen), generator=generator)[:3000]
+        labels = outputs_of(self.network, seen[sample, 0]).argmax(-1).reshape(len(sample), -1)
         self.merged = merge.choose(trees, trial.alike, labels.numpy(), self.config.merge)
         self.searched = self.network.one_head(self.merged.head)
         self.optimizer = None  # its memory is of parameters that are no more
         self.network = condense.condense(
-            self.network, self.images, self.neighbours, trees, self.merged, self.config, step.number, self.world
+            self.network, self.images, seen, self.neighbours, trees, self.merged, self.config, step.number, self.world
         )
-        return self._measure(*label_views(self.network, self.images, self.config.views, self.world))
+        self.seen = step.number + 1, seen
+        return self._measure(*(outputs_of(self.network, side).argmax(-1) for side in seen.unbind(1)))
 
     def _consolidate(self, step: schedule.Step) -> Measures:
         if step.first:
@@ -240,6 +251,7 @@ class Trainer:
         self.network = network_of(snapshot, self.config, channels, self.backbone)
         self.searched = searched_network_of(snapshot, self.config, channels, self.backbone)
         self.neighbours = tensors.get("neighbours")
+        self.seen = None
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
         self.merged = merged_of(snapshot)
         self.optimizer = None
