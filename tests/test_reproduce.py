@@ -143,6 +143,18 @@ def test_finished_runs_are_used(finished: Path, data: Path, capsys: pytest.Captu
 
 
 @pytest.mark.usefixtures("no_process")
+def test_a_row_says_what_leads_to_its_run_now(finished: Path, data: Path, tmp_path: Path) -> None:
+    """The same settings by other words: presets change, and what was once the preset's may have to be said."""
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    more = tmp_path / "more.toml"
+    more.write_text(settings(data, 2).read_text() + "views = { fill = true }\n")
+    assert call(*words("table1", data, out, "2")[:-1], more) == 0
+    rows = json.loads((out / "table1.json").read_text())["runs"]
+    assert [row["overlay"].get("views") for row in rows] == [{"fill": True}] * 2
+
+
+@pytest.mark.usefixtures("no_process")
 def test_curves(finished: Path, data: Path) -> None:
     assert call(*words("curves", data, finished, "2")) == 0
     root = ElementTree.parse(finished / "curves-usps.svg").getroot()

@@ -30,8 +30,13 @@ def evaluate(out: Path, name: str, words: list[str], overlay: dict[str, object],
     folder, file = out / "runs" / name, row_file(out, name)
     run = RunFolder.open(folder)
     description = run.description()
+    # What leads to the run today: presets change, and the file may be from before.
+    told = {
+        "overlay": {key: value for key, value in overlay.items() if key not in INDIFFERENT},
+        "command": shlex.join(["cts", "fit", *words, "--threads", str(description.config.threads), "--out", "RUN"]),
+    }
     if (known := _known(file, description)) is not None:
-        return known
+        return known | told
     result = read_json(run.result)
     assessment = assess_run(folder, dataset)
     parsed = parse_name(name)
@@ -41,8 +46,7 @@ def evaluate(out: Path, name: str, words: list[str], overlay: dict[str, object],
         "variant": parsed[1],
         "seed": parsed[2],
         "preset": description.preset,
-        "overlay": {key: value for key, value in overlay.items() if key not in INDIFFERENT},
-        "command": shlex.join(["cts", "fit", *words, "--threads", str(description.config.threads), "--out", "RUN"]),
+        **told,
         "versions": result.get("versions", {"converge-to-surprise": description.program}),
         "threads": description.config.threads,
         "seconds": round(result["seconds"], 1),
