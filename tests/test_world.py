@@ -37,7 +37,9 @@ RELAXED = Config(
     schedule=(Stage("search", "relaxed", 10),),
     network=Network(clusters=8, width=8, folded=True),
     # Gentle settings: with the usual ones a rounding error grows a thousandfold in fifty steps.
-    relaxed=Relaxed(heads=3, batch=21, temperature=0.1, learning_rate=5e-4, diversity_floor=(2.0, 4.0)),
+    relaxed=Relaxed(
+        heads=3, batch=21, temperature=0.1, refine_temperature=0.1, learning_rate=5e-4, diversity_floor=(2.0, 4.0)
+    ),
     augmentation=AUGMENTATION,
 )
 WHOLE = replace(
@@ -134,7 +136,8 @@ def test_merging_and_refining_are_shared_out() -> None:
     config = replace(WHOLE, relaxed=replace(RELAXED.relaxed, batch=100))
     alone, _, surprise = trained(World(), config, 600)
     for weights, _, other in together(2, trained, config, 600):
-        np.testing.assert_allclose(other, surprise, atol=1e-3)
+        # The last, rounded differently, are 0.15: a head is fitted anew in between.
+        np.testing.assert_allclose(other, surprise, atol=3e-3)
         for ours, theirs in zip(weights, alone, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-2)
 
