@@ -61,13 +61,20 @@ def images() -> Tensor:
     return striped_images(105)[0]
 
 
-def trained(world: World, config: Config, count: int = 105) -> tuple[list[Any], list[Record], list[float]]:
-    """Weights at the end and, for every step, its record and the relaxed surprise of all images after it."""
+def trained(
+    world: World, config: Config, count: int = 105, first: int = 0
+) -> tuple[list[Any], list[Record], list[float]]:
+    """Weights at the end and, for every step, its record and the relaxed surprise of all images after it.
+
+    The steps before the ``first`` are each process's own.
+    """
     images = striped_images(count)[0]
     trainer = Trainer(images, config)
-    trainer.join(world)
+    trainer.join(World() if first else world)
     records, surprise = [], []
     for record in trainer.run():
+        if trainer.step == first:
+            trainer.join(world)
         records.append(replace(record, seconds=0.0))
         surprise.append(_relaxed_surprise(trainer.network, images, config))
     weights = [flatten(trainer.network), *trainer.network.buffers()]
@@ -132,12 +139,14 @@ def test_consolidation_is_that_of_the_whole_batch() -> None:
 
 
 def test_merging_and_refining_are_shared_out() -> None:
-    """600 images: labelling them is shared out in chunks. What is found is what one process finds."""
+    """600 images: labelling them is shared out in chunks. What is found is what one process finds.
+
+    The search before, whose rounding would grow in it, is not shared out.
+    """
     config = replace(WHOLE, relaxed=replace(RELAXED.relaxed, batch=100))
     alone, _, surprise = trained(World(), config, 600)
-    for weights, _, other in together(2, trained, config, 600):
-        # The last, rounded differently, are 0.15: a head is fitted anew in between.
-        np.testing.assert_allclose(other, surprise, atol=3e-3)
+    for weights, _, other in together(2, trained, config, 600, 24):
+        np.testing.assert_allclose(other, surprise, atol=1e-3)
         for ours, theirs in zip(weights, alone, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-2)
 
