@@ -56,7 +56,7 @@ def modest(most: int = 64 << 20) -> Iterator[None]:
         tracemalloc.stop()
 
 
-def refused(use: Callable[[], object], match: str = "") -> None:
+def refused(use: Callable[[], object], match: str | None = None) -> None:
     with modest(), pytest.raises(ValueError, match=match):
         use()
 

@@ -195,18 +195,28 @@ def test_other_settings_are_not_mixed_in(finished: Path, data: Path, capsys: pyt
     assert (finished / "table1.md").read_bytes() == tables
 
 
-def test_force_runs_them_again(finished: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_force_runs_them_again(
+    finished: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that fail to run again are not taken for what was asked for."""
+    out = Path(shutil.copytree(finished, tmp_path / "out"))
+    tables = (out / "table1.json").read_bytes()
     asked: list[list[str]] = []
 
     def note(tasks: Sequence[pool.Task], *_: Any) -> dict[str, str]:
         asked.extend(task.words for task in tasks)
-        return {}
+        return {task.name: "no memory" for task in tasks}
 
     monkeypatch.setattr(command, "run_all", note)
-    assert call(*words("table1", data, finished, "2", epochs=3), "--force", "--no-force") == 2
+    assert call(*words("table1", data, out, "2", epochs=3), "--force", "--no-force") == 2
     assert asked == []
-    call(*words("table1", data, finished, "2", epochs=3), "--force")
+    capsys.readouterr()
+    assert call(*words("table1", data, out, "2", epochs=3), "--force") == 1
     assert [(one[0], one[-1]) for one in asked] == [("fit", "--force")] * 2
+    shown = capsys.readouterr()
+    assert "left out: usps-full-1, which was made with other settings (schedule is search=relaxed:2" in shown.out
+    assert "cts: usps-full-0 failed: no memory" in shown.err
+    assert (out / "table1.json").read_bytes() == tables
 
 
 def test_other_images_are_not_mixed_in(
@@ -224,10 +234,58 @@ def test_a_table_grows(finished: Path, data: Path, tmp_path: Path, monkeypatch: 
     out = Path(shutil.copytree(finished, tmp_path / "out"))
     (out / "table1.json").unlink()
     monkeypatch.setattr(command, "run_all", lambda *_: {})
+    more = tmp_path / "more.toml"
+    more.write_text(settings(data, 2).read_text() + "views = { fill = true }\n")
     flags = words("table1", data, out, "2")
     flags[flags.index("usps")] = "digits"
+    assert call(*flags[:-1], more) == 0
+    rows = json.loads((out / "table1.json").read_text())["runs"]
+    assert [(row["dataset"], row["overlay"].get("views")) for row in rows] == [("usps", {"fill": True})] * 2
+
+
+@pytest.mark.parametrize("damage", ["nothing", "no JSON", "another result"])
+def test_what_is_known_of_a_run_is_of_this_run(
+    finished: Path,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    damage: str,
+) -> None:
+    """An evaluation that is damaged, or of a run that once had this place, is made again when its data are at hand."""
+    out = Path(shutil.copytree(finished, tmp_path / "out"))
+    file, result = out / "evaluations" / "usps-full-0.json", out / "runs" / "usps-full-0" / "result.json"
+    expected = json.loads((out / "table1.json").read_text())["runs"]
+    if damage == "no JSON":
+        file.write_text("{")
+    if damage == "another result":
+        changed = json.loads(result.read_text()) | {"seconds": 12345.0}
+        result.write_text(json.dumps(changed))
+        expected[0]["seconds"] = 12345.0
+    monkeypatch.setattr(command, "run_all", lambda *_: {})
+    flags = words("table1", data, out, "2")
+    elsewhere = list(flags)
+    elsewhere[flags.index("usps")] = "digits"
+    assert call(*elsewhere) == 0
+    assert (
+        "left out: usps-full-0, which is to be evaluated again: give --dataset usps" in capsys.readouterr().out
+    ) == (damage != "nothing")
+    assert len(json.loads((out / "table1.json").read_text())["runs"]) == (2 if damage == "nothing" else 1)
     assert call(*flags) == 0
-    assert [run["dataset"] for run in json.loads((out / "table1.json").read_text())["runs"]] == ["usps", "usps"]
+    assert json.loads((out / "table1.json").read_text())["runs"] == expected
+
+
+@pytest.mark.usefixtures("no_process")
+def test_other_images_to_evaluate_on_are_seen(finished: Path, data: Path, tmp_path: Path) -> None:
+    out = Path(shutil.copytree(finished, tmp_path / "out"))
+    (tmp_path / "data").mkdir()
+    with np.load(data / "usps.npz") as stored:
+        arrays = dict(stored)
+    arrays["y_test"][:] = 0
+    np.savez(tmp_path / "data" / "usps.npz", **arrays)
+    assert call(*words("table1", data, out, "2"), "--data-dir", tmp_path / "data") == 0
+    rows = json.loads((out / "table1.json").read_text())["runs"]
+    assert [row["metrics"]["purity"] for row in rows] == [1.0, 1.0]
 
 
 def test_one_failure_does_not_lose_the_others(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -286,6 +344,7 @@ def test_stop_and_go_on(data: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         ("--dataset digits --seeds 0", "--seeds is '0'"),
         ("--dataset digits --seeds 9-5", "--seeds is '9-5'"),
         ("--dataset digits --jobs -1", "--jobs is -1; it must be at least 1"),
+        ("--dataset digits --seeds 0,3 --panel-seed 9", "--panel-seed is 9; it must be one of --seeds, 0, 3"),
         ("--dataset digits --config none.toml", "cannot read the configuration none.toml"),
         ("--dataset digits --data-dir . --out file", "cannot write to --out file: "),
     ],

@@ -226,9 +226,11 @@ def test_a_signal_stops_all_and_lets_them_save(tmp_path: Path) -> None:
 def test_a_second_signal_ends_what_does_not_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "SAME_SECONDS", 0.0)
     stubborn = SAVES.replace("sys.exit(0)", "pass").replace("time.sleep(60)", "[time.sleep(1) for _ in range(60)]")
+    processes: list[subprocess.Popen[bytes]] = []
 
     class Stopper(Notes):
         def tick(self, running: Sequence[pool.Running]) -> None:
+            processes[:] = [one.process for one in running]
             if running[0].last_line() == "ready":
                 os.kill(os.getpid(), signal.SIGINT)
 
@@ -237,6 +239,7 @@ def test_a_second_signal_ends_what_does_not_stop(tmp_path: Path, monkeypatch: py
 
     with pytest.raises(Interrupted):
         pool.run_all(tasks(tmp_path, stubborn), 1, Stopper())
+    assert [process.returncode for process in processes] == [-signal.SIGKILL]
 
 
 @pytest.mark.parametrize("terminal", [True, False])

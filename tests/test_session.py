@@ -205,6 +205,28 @@ def copy_of(whole: Whole, out: Path) -> RunFolder:
     return RunFolder(out)
 
 
+def test_a_run_that_merges_twice_goes_on_after_either(wholes: dict[str, Whole], tmp_path: Path) -> None:
+    twice = "search=relaxed:4 merge=merge:1 refine=refine:1 again=merge:1 last=refine:1"
+    flags = [*wholes["relaxed"].flags, "--network.clusters", "9", "--schedule", *twice.split()]
+    source = wholes["relaxed"].source
+    ends = []
+    for number, stops in enumerate(((), (27, 33))):
+        run, trainer, dataset = begin(source, flags, tmp_path / str(number))
+        for stop in stops:
+            for _ in itertools.islice(trainer.run(), stop - trainer.step):
+                pass
+            checkpoint.save(run.checkpoints, trainer.snapshot(), run.description().identity)
+            run.history.write_text("".join(json.dumps({"step": step}) + "\n" for step in range(stop)))
+            trainer, _ = session.reopen(run, dataset)
+            assert trainer.step == stop
+        for _ in trainer.run():
+            pass
+        ends.append(trainer.snapshot())
+    assert ends[0].data["step"] == 38
+    assert len(ends[0].tensors["searched.head.bias"]) == 6  # what the first merge left
+    assert_same_state(ends[1], ends[0])
+
+
 def test_a_damaged_newest_checkpoint_is_redone(
     whole: Whole, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

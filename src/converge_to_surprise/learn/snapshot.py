@@ -34,7 +34,8 @@ def searched_network_of(
     """The network as it was before merging, with the head that was chosen; None before merging."""
     if snapshot.data["merged"] is None:
         return None
-    network = build_network(channels, config.network, config.network.clusters, 1, backbone)
+    outputs = len(snapshot.tensors["searched.head.bias"])  # as many as an earlier merge left, if there was one
+    network = build_network(channels, config.network, outputs, 1, backbone)
     return _load(network, snapshot, "searched.", config)
 
 

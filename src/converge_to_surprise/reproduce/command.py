@@ -41,7 +41,8 @@ class Reproduce:
     preset: presets.PresetName = "fast"
     """fast: minutes a run. paper: weeks a run without a GPU."""
     jobs: int = 0
-    """Runs at the same time, with one thread each if there are several; 0: as many as there are processor threads."""
+    """Runs at the same time, with one thread each if there are several; 0: as many as there are processor threads.
+    A run that was broken off goes on with the threads and the device it had."""
     data_dir: Path | None = None
     """Folder with local copies of the named data sets (also: the CTS_DATA variable)."""
     config: Path | None = None
@@ -49,7 +50,7 @@ class Reproduce:
     device: str | None = None
     """Where the runs compute: cuda, mps, cpu; by default the first of them that is there."""
     panel_seed: int | None = None
-    """Seed whose run the panels and the purity list show; the first that is finished if not given."""
+    """Seed, one of --seeds, whose run the panels and the purity list show; the first that is finished if not given."""
     run: bool = True
     """--no-run: only make tables and figures of the runs that are finished."""
     force: bool = False
@@ -61,24 +62,27 @@ def reproduce(command: Reproduce, console: Console) -> int:
     seeds, names = parse_seeds(command.seeds), parse_sets(command.dataset, command.target)
     if command.jobs < 0:
         raise ValueError(f"--jobs is {command.jobs}; it must be at least 1, or 0 for one per processor thread")
+    if command.panel_seed not in (None, *seeds):
+        raise ValueError(
+            f"--panel-seed is {command.panel_seed}; it must be one of --seeds, {', '.join(map(str, seeds))}"
+        )
     recipe = Recipe(command.preset, {} if command.config is None else configfile.read(command.config))
     sets = {name: _load(name, command.data_dir) for name in names}
     jobs = plan(command.out, command.target, recipe, sets, seeds)
     _make(command.out)
     with _locked(command.out) if command.run else nullcontext():
         in_the_way = dict(foreign(jobs, sets))
-        if command.run:
-            errors = _run(command, jobs, in_the_way, sets, console)
-        else:
-            errors = {}
-            jobs = [job for job in jobs if job.name not in in_the_way]
-            for name, why in in_the_way.items():
-                _say(console, f"left out: {name}, which was made with other settings ({why})")
+        errors = _run(command, jobs, in_the_way, sets, console) if command.run else {}
+        if command.run and in_the_way:
+            in_the_way = dict(foreign(jobs, sets))  # what could not be run anew is still what it was
+        for name, why in in_the_way.items():
+            _say(console, f"left out: {name}, which was made with other settings ({why})")
+        jobs = [job for job in jobs if job.name not in in_the_way]
         rows, unreadable = _evaluate(command, recipe, jobs, sets, console)
     errors |= unreadable
     elsewhere, left_out = others(command.out, recipe, names, variants_of(command.target))
-    for name in left_out:
-        _say(console, f"left out: {name}, which was made with other settings")
+    for name, why in left_out.items():
+        _say(console, f"left out: {name}, {why}")
     rows = [*rows, *elsewhere]
     if rows:
         for path in output.write(command.out, command.target, rows, command.panel_seed, sets, console):

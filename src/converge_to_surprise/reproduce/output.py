@@ -68,6 +68,8 @@ def _clusters(out: Path, rows: list[Row], seed: int | None, sets: dict[str, Data
     for row in rows:
         if row["variant"] == FULL and row["metrics"]["acc"] is not None and seed in (None, row["seed"]):
             chosen.setdefault(row["dataset"], row)
+    if not chosen:
+        return []
     written = _pair(out / "purity", purity_text(list(chosen.values())), purity_data(list(chosen.values())))
     for name, row in chosen.items():
         if name in sets:  # the images of the others are not at hand

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
+
+import numpy as np
 
 from .. import __version__
 from ..data.datasets import Dataset
@@ -12,6 +15,7 @@ from ..run.files import read_json, write_json
 from ..run.opening import open_newest
 from ..run.result import Assessment, assess
 from ..run.rundir import Description, RunFolder
+from ..run.session import fingerprint
 from .plan import INDIFFERENT, Recipe, job_name, mismatch, parse_name
 from .tables import Row
 
@@ -30,12 +34,8 @@ def evaluate(out: Path, name: str, words: list[str], overlay: dict[str, object],
     folder, file = out / "runs" / name, row_file(out, name)
     run = RunFolder.open(folder)
     description = run.description()
-    # What leads to the run today: presets change, and the file may be from before.
-    told = {
-        "overlay": {key: value for key, value in overlay.items() if key not in INDIFFERENT},
-        "command": shlex.join(["cts", "fit", *words, "--threads", str(description.config.threads), "--out", "RUN"]),
-    }
-    if (known := _known(file, description)) is not None:
+    told, about = _told(description, words, overlay), {"evaluated": _evaluated(dataset), **_run_key(run, description)}
+    if (known := _known(file, about)) is not None:
         return known | told
     result = read_json(run.result)
     assessment = assess_run(folder, dataset)
@@ -55,25 +55,49 @@ def evaluate(out: Path, name: str, words: list[str], overlay: dict[str, object],
         "clusters": assessment.table(),
     }
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, {"identity": description.identity, "program": __version__, **row})
+    write_json(file, {"about": about, **row})
     return row
 
 
-def _known(file: Path, description: Description) -> Row | None:
-    if not file.is_file():
-        return None
-    row = read_json(file)
-    if not isinstance(row, dict) or row.pop("identity", None) != description.identity:
-        return None
-    return row if row.pop("program", None) == __version__ else None
+def _told(description: Description, words: list[str], overlay: dict[str, object]) -> Row:
+    """What leads to a run today: presets change, and what is known of it may be from before."""
+    return {
+        "overlay": {key: value for key, value in overlay.items() if key not in INDIFFERENT},
+        "command": shlex.join(["cts", "fit", *words, "--threads", str(description.config.threads), "--out", "RUN"]),
+    }
 
 
-def others(out: Path, recipe: Recipe, planned: Iterable[str], variants: Iterable[str]) -> tuple[list[Row], list[str]]:
-    """Rows of evaluated runs in ``out`` on data sets that were not asked for this time, and runs left out.
+def _run_key(run: RunFolder, description: Description) -> dict[str, str]:
+    """Tells a run from one that once had its place, and who evaluated it."""
+    result = hashlib.sha256(run.result.read_bytes()).hexdigest()
+    return {"identity": description.identity, "result": result, "program": __version__}
+
+
+def _evaluated(dataset: Dataset) -> str:
+    """Tells the images and classes of an evaluation from others."""
+    images, classes = dataset.evaluation.images, dataset.evaluation.labels
+    return fingerprint(images) + ("" if classes is None else hashlib.sha256(np.asarray(classes).tobytes()).hexdigest())
+
+
+def _known(file: Path, about: dict[str, str]) -> Row | None:
+    """The row in a file if it is about this: a run, and the images it was evaluated on if they are at hand."""
+    try:
+        row = read_json(file)
+        stored = row.pop("about")
+        return row if all(stored[key] == value for key, value in about.items()) else None
+    except (ValueError, KeyError, TypeError, AttributeError):  # missing, damaged, or of an earlier version
+        return None
+
+
+def others(
+    out: Path, recipe: Recipe, planned: Iterable[str], variants: Iterable[str]
+) -> tuple[list[Row], dict[str, str]]:
+    """Rows of evaluated runs in ``out`` on data sets that were not asked for this time, and why runs were left out.
 
     A table is built up over several calls, one data set at a time: it shows all of them.
     """
-    rows, left_out = [], []
+    rows: list[Row] = []
+    left_out: dict[str, str] = {}
     asked = set(planned)
     for file in sorted((out / "evaluations").glob("*.json")):
         parsed = parse_name(file.stem)
@@ -86,12 +110,14 @@ def others(out: Path, recipe: Recipe, planned: Iterable[str], variants: Iterable
         try:
             description = run.description()
         except ValueError:  # damaged, or from a version with other settings
-            left_out.append(run.path.name)
+            left_out[run.path.name] = "which cannot be read"
             continue
         wanted = recipe.config(dataset, description.images, description.shape, variant, seed)
-        row = _known(file, description)
         if wanted is None or mismatch(description, wanted):
-            left_out.append(run.path.name)
-        elif row is not None:
-            rows.append(row)
+            left_out[run.path.name] = "which was made with other settings"
+        elif (row := _known(file, _run_key(run, description))) is None:
+            left_out[run.path.name] = f"which is to be evaluated again: give --dataset {dataset}"
+        else:
+            words = recipe.words(dataset, description.images, description.shape, wanted)
+            rows.append(row | _told(description, words, recipe.overlay))
     return rows, left_out

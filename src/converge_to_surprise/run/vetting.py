@@ -39,8 +39,10 @@ def check_snapshot(snapshot: Snapshot, config: Config, channels: int) -> None:
     network = _outline(config, channels, data["clusters"], data["heads"])
     _check_tensors(network, tensors, "network.")
     if data["merged"] is not None:
-        _check_tensors(_outline(config, channels, config.network.clusters, 1), tensors, "searched.")
-        check_merged(data["merged"], config.network.clusters)
+        outputs = tensors["searched.head.bias"].numel()
+        _demand(2 <= outputs <= config.network.clusters, "searched.head.bias")
+        _check_tensors(_outline(config, channels, outputs, 1), tensors, "searched.")
+        check_merged(data["merged"], outputs)
     if data["optimizer"] is not None:
         # Right after a merge the memory is still that of the search before it.
         before = _outline(config, channels, config.network.clusters, config.relaxed.heads)
