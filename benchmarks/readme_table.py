@@ -2,10 +2,9 @@
 
     python benchmarks/readme_table.py [--check]
 
-The results are the table1.json and, if they are there, the ablation.json that ``cts reproduce`` writes: one of all
-parts and, as consolidation.json, one of refining alone. The subsets are those of the subsets.json that
-``benchmarks/subsets.py`` writes, the faults those of the faults.json that ``python -m tests.faults`` writes. With
-``--check`` nothing is written: the exit code is 1 if the README is not in step.
+The results are the table1.json and the ablation.json that ``cts reproduce`` writes, the latter if it is there. The
+subsets are those of the subsets.json that ``benchmarks/subsets.py`` writes, the faults those of the faults.json that
+``python -m tests.faults`` writes. With ``--check`` nothing is written: the exit code is 1 if the README is not in step.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def ablation_table(rows: list[dict[str, Any]]) -> str:
 def results(folder: Path) -> str:
     """All results as Markdown."""
     parts = [main_table(runs(folder / "table1.json"))]
-    parts += [ablation_table(rows) for name in ("consolidation", "ablation") if (rows := runs(folder / f"{name}.json"))]
+    parts += [ablation_table(rows)] if (rows := runs(folder / "ablation.json")) else []
     return "\n\n".join(parts)
 
 
