@@ -1,34 +1,39 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import reference
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from converge_to_surprise.config import Config, Network, Views
+from converge_to_surprise.config import Config, Network, Relaxed, Views
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import neighbours
 from converge_to_surprise.learn.backbone import fresh_network
 from converge_to_surprise.learn.labelling import view_features
+from converge_to_surprise.learn.neighbours import Neighbours
 from converge_to_surprise.learn.network import ClusterNetwork
 
 
 @given(st.integers(3, 40), st.integers(1, 6), st.integers(0, 999))
 def test_the_nearest_others_are_found(count: int, wanted: int, seed: int) -> None:
     points = torch.from_numpy(np.random.default_rng(seed).normal(size=(count, 3)).astype(np.float32))
-    found = neighbours.nearest(points, wanted, torch.arange(count), 1)
+    found, distances = neighbours.nearest(points, wanted, torch.arange(count), 1)
     distance = torch.cdist(points.double(), points.double())
     distance.fill_diagonal_(torch.inf)
     kept = min(wanted, count - 1)
     expected = distance.sort(dim=1).values[:, :kept]
     torch.testing.assert_close(distance.gather(1, found), expected, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(distances.double(), expected, atol=1e-3, rtol=1e-3)
 
 
 def test_twins_are_each_others_neighbours_and_nobody_is_his_own() -> None:
     points = torch.zeros(6, 2)
-    found = neighbours.nearest(points, 2, torch.arange(6), 1)
+    found = neighbours.nearest(points, 2, torch.arange(6), 1).positions
     assert found.shape == (6, 2)
     assert not bool((found == torch.arange(6)[:, None]).any())
 
@@ -36,7 +41,7 @@ def test_twins_are_each_others_neighbours_and_nobody_is_his_own() -> None:
 def test_neighbours_come_from_the_pool() -> None:
     points = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
     pool = torch.arange(0, 30, 3)
-    found = neighbours.nearest(points, 4, pool, 1)
+    found = neighbours.nearest(points, 4, pool, 1).positions
     assert set(found.flatten().tolist()) <= set(pool.tolist())
     assert not bool((found == torch.arange(30)[:, None]).any())
 
@@ -45,7 +50,7 @@ def test_neighbours_by_pixels_and_by_features_share_the_kind(small: Config) -> N
     images, kinds = striped_images(300)
     network = fresh_network(1, Network(clusters=8, width=4), 1, 0)
     for given_network in (None, network):
-        found = neighbours.alike(given_network, images, small, 1)
+        found = neighbours.alike(given_network, images, small, 1).positions
         assert found.shape == (300, small.relaxed.neighbours)
         same = kinds[found.numpy()] == kinds[:, None]
         assert same.mean() > 0.9
@@ -70,7 +75,7 @@ def test_without_their_ground_images_are_neighbours_on_any_paper() -> None:
     twins = (torch.arange(80) + 40) % 80
     share = {}
     for ground in ("kept", "removed"):
-        found = neighbours.alike(None, images, Config(views=Views(fill=True, ground=ground)), 1)
+        found = neighbours.alike(None, images, Config(views=Views(fill=True, ground=ground)), 1).positions
         share[ground] = float((found[:, 0] == twins).float().mean())
     assert share["removed"] == 1
     assert share["kept"] < 0.5
@@ -87,13 +92,69 @@ def test_whitened_features_vary_alike_in_all_directions() -> None:
 def test_partners_are_neighbours_in_a_share_of_the_pairs(share: float, expected: int) -> None:
     table = torch.stack([torch.arange(1000) + 1000, torch.arange(1000) + 2000], 1)
     positions = torch.arange(1000)
-    partners = neighbours.partners(table, positions, share, torch.Generator().manual_seed(0))
+    partners = neighbours.partners(Neighbours(table), positions, share, torch.Generator().manual_seed(0))
     assert int((partners != positions).sum()) == expected
     assert set((partners - positions).tolist()) <= ({0} if share == 0 else {1000, 2000})
 
 
+@given(st.integers(3, 40), st.integers(1, 8), st.integers(0, 999))
+def test_neighbours_on_both_sides_have_each_other_in_their_lists(count: int, most: int, seed: int) -> None:
+    points = torch.from_numpy(np.random.default_rng(seed).normal(size=(count, 2)).astype(np.float32))
+    everybody = torch.arange(count)
+    found = neighbours.nearest(points, 6, everybody, 1)
+    mutual = neighbours.on_both_sides(found, everybody, most)
+    ours = [(i, int(j)) for i in range(count) for j in found.positions[i][mutual[i]]]
+    assert sorted(ours) == sorted(reference.mutual_neighbours(points.tolist(), min(most, 6)))
+
+
+def test_an_image_beyond_the_pool_is_a_neighbour_if_it_is_as_near_as_the_neighbours_own() -> None:
+    """On a line: the pool's 0, 1, 2 and 10, 11, 12, and two images beyond the pool at 1.5 and 5."""
+    points = torch.tensor([0.0, 1.0, 2.0, 10.0, 11.0, 12.0, 1.5, 5.0])[:, None]
+    pool = torch.arange(6)
+    found = neighbours.nearest(points, 2, pool, 1)
+    mutual = neighbours.on_both_sides(found, pool, 2)
+    assert set(found.positions[6].tolist()) == {1, 2}
+    assert mutual[6].tolist() == [True, True]
+    assert found.positions[7].tolist() == [2, 1]
+    assert mutual[7].tolist() == [False, False]
+
+
+def test_rounding_does_not_part_neighbours() -> None:
+    """Two that are each other's farthest, at a distance that differs in its last bits."""
+    found = neighbours.Found(torch.tensor([[1], [0]]), torch.tensor([[1.0], [1.0 - 1e-6]]))
+    assert neighbours.on_both_sides(found, torch.arange(2), 1).tolist() == [[True], [True]]
+
+
+def test_copies_are_neighbours_on_both_sides() -> None:
+    """However many there are: none of them is left out by who comes first in the list."""
+    generator = torch.Generator().manual_seed(0)
+    points = torch.randn(30, 50, generator=generator).repeat(20, 1) * 1e3
+    found = neighbours.nearest(points, 10, torch.arange(600), 1)
+    assert bool(neighbours.on_both_sides(found, torch.arange(600), 10).all())
+
+
+def test_partners_are_neighbours_on_both_sides_each_as_likely_as_the_others() -> None:
+    generator = torch.Generator().manual_seed(0)
+    table = torch.arange(100, 106).repeat(3, 1)
+    mutual = torch.tensor([[True] * 6, [False, True, False, False, True, True], [False] * 6])
+    positions = torch.arange(3).repeat_interleave(6000)
+    drawn = neighbours.partners(Neighbours(table, mutual), positions, 1.0, generator).reshape(3, -1)
+    for row, allowed in ((0, range(100, 106)), (1, (101, 104, 105)), (2, (2,))):
+        values, counts = np.unique(drawn[row].numpy(), return_counts=True)
+        assert values.tolist() == list(allowed)
+        assert counts.min() > 0.9 * counts.max()
+
+
+def test_partners_are_as_they_were_where_all_neighbours_are_mutual() -> None:
+    """A run of before goes on as it began."""
+    table, positions = torch.randint(0, 100, (100, 5), generator=torch.Generator().manual_seed(0)), torch.arange(100)
+    kinds = (Neighbours(table), Neighbours(table, torch.ones(100, 5, dtype=torch.bool)))
+    drawn = [neighbours.partners(kind, positions, 0.5, torch.Generator().manual_seed(1)) for kind in kinds]
+    assert torch.equal(*drawn)
+
+
 def test_half_of_the_partners_are_neighbours() -> None:
-    table = torch.arange(1000)[:, None] + 1000
+    table = Neighbours(torch.arange(1000)[:, None] + 1000)
     partners = neighbours.partners(table, torch.arange(1000), 0.5, torch.Generator().manual_seed(0))
     assert 400 < int((partners >= 1000).sum()) < 600
 
@@ -111,7 +172,8 @@ def test_rows_are_searched_alone_as_among_all() -> None:
     pool = torch.arange(0, 3000, 2)
     whole = neighbours.nearest(points, 3, pool, 1)
     part = neighbours.search(points[512:1024], 512, points[pool], pool, 3, 1)
-    assert torch.equal(part, whole[512:1024])
+    assert torch.equal(part.positions, whole.positions[512:1024])
+    assert torch.equal(part.distances, whole.distances[512:1024])
 
 
 def test_the_answer_does_not_depend_on_how_many_rows_are_looked_at_together(
@@ -119,17 +181,20 @@ def test_the_answer_does_not_depend_on_how_many_rows_are_looked_at_together(
 ) -> None:
     images = striped_images(900)[0]
     network = fresh_network(1, Network(clusters=8, width=4), 1, 0)
-    whole = [neighbours.alike(given_network, images, small, 1) for given_network in (None, network)]
+    config = replace(small, relaxed=Relaxed(mutual=8))
+    whole = [neighbours.alike(given_network, images, config, 1).tensors for given_network in (None, network)]
     monkeypatch.setattr(neighbours.stretches, "__defaults__", (256,))
     for given_network, expected in zip((None, network), whole, strict=True):
-        assert torch.equal(neighbours.alike(given_network, images, small, 1), expected)
+        found = neighbours.alike(given_network, images, config, 1).tensors
+        assert found.keys() == expected.keys() == {"neighbours", "mutual"}
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_many_images_are_whitened_by_the_pool(small: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the limit no more than the pool's features are held; the neighbours are as good."""
     images, kinds = striped_images(300)
     network = fresh_network(1, Network(clusters=8, width=4), 1, 0)
-    few = neighbours.alike(network, images, small, 1)
+    few = neighbours.alike(network, images, small, 1).positions
     monkeypatch.setattr(neighbours, "LIMIT", 299)
     looked_at: list[int] = []
 
@@ -138,10 +203,12 @@ def test_many_images_are_whitened_by_the_pool(small: Config, monkeypatch: pytest
         return view_features(network, part, settings)
 
     monkeypatch.setattr(neighbours, "view_features", counted)
-    assert torch.equal(neighbours.alike(network, images, small, 1), few)  # a pool of all images has their whitening
+    assert torch.equal(
+        neighbours.alike(network, images, small, 1).positions, few
+    )  # a pool of all images has their whitening
     monkeypatch.setattr(neighbours, "POOL", 120)
     monkeypatch.setattr(neighbours.stretches, "__defaults__", (64,))
-    found = neighbours.alike(network, images, small, 1)
+    found = neighbours.alike(network, images, small, 1).positions
     assert max(looked_at[2:]) < 128
     assert set(found.flatten().tolist()) <= set(neighbours.pool_positions(300, small.seed).tolist())
     assert (kinds[found.numpy()] == kinds[:, None]).mean() > 0.9

@@ -105,7 +105,7 @@ def relaxed_config(small: Config) -> Config:
         Stage("refine", "refine", 1),
         Stage("settle", "consolidate", 2),
     )
-    return replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40))
+    return replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40, mutual=8))
 
 
 @pytest.mark.parametrize("kind", ["evolution", "relaxed"])

@@ -4,6 +4,9 @@ The views of one image teach the search which changes of a picture mean nothing.
 someone thought of; the step from an image to its nearest neighbour is one that the collection itself offers. So in a
 share of the pairs view j comes from a neighbour of the image.
 
+Looking alike need not be mutual: an image that lies between two kinds has its nearest neighbours in both, though theirs
+are their own kind. So only neighbours on both sides teach, if the settings say so.
+
 Images are looked at a stretch of rows at a time, so that beside the answer no memory grows with their number.
 """
 
@@ -39,6 +42,8 @@ TOGETHER = 256
 """Images that scikit-learn compares at a time."""
 ROWS = 64 * TOGETHER
 """Images whose neighbours are looked for together."""
+ROUNDING = 1e-4
+"""Distances that differ by less than this share of a typical one are the same."""
 POOL_BYTES = 2**29
 """The pool's pixels are kept in memory if they take no more than this."""
 
@@ -56,23 +61,52 @@ def stretches(rows: int, least: int = ROWS) -> Iterator[tuple[int, int]]:
     return ((start, rows if start == starts[-1] else start + least) for start in starts)
 
 
-def search(points: Tensor, first: int, among: Tensor, pool: Tensor, count: int, threads: int) -> Tensor:
+class Found(NamedTuple):
+    """Neighbours of some images, nearest first."""
+
+    positions: Tensor
+    """(n, count)"""
+    distances: Tensor
+    """float32 (n, count)"""
+
+
+class Neighbours(NamedTuple):
+    """Neighbours of every image, nearest first."""
+
+    positions: Tensor
+    """(N, count)"""
+    mutual: Tensor | None = None
+    """Which of them have the image among their own neighbours; None if that does not matter. bool (N, count)"""
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """By the names that a snapshot has for them."""
+        return {"neighbours": self.positions} | ({} if self.mutual is None else {"mutual": self.mutual})
+
+    @classmethod
+    def of(cls, tensors: dict[str, Tensor]) -> Neighbours | None:
+        """From the tensors of a snapshot, if it has them."""
+        return cls(tensors["neighbours"], tensors.get("mutual")) if "neighbours" in tensors else None
+
+
+def search(points: Tensor, first: int, among: Tensor, pool: Tensor, count: int, threads: int) -> Found:
     """Neighbours of the images ``first``, ``first`` + 1, ... that lie at these points (n, D). (n, count)
 
     ``among``: the points of the pool's images; ``pool``: their positions.
     """
     index = NearestNeighbors(algorithm="brute").fit(among.numpy())
     with threadpool_limits(threads):
-        _, found = index.kneighbors(points.numpy(), n_neighbors=min(count + 1, len(pool)))
-    neighbours = pool[torch.from_numpy(found)]
+        distances, found = index.kneighbors(points.numpy(), n_neighbors=min(count + 1, len(pool)))
+    positions = pool[torch.from_numpy(found)]
     # Whoever is its own neighbour loses itself; the others lose their farthest.
-    itself = neighbours == torch.arange(first, first + len(points))[:, None]
-    itself[~itself.any(1), -1] = True
-    return neighbours[~itself].reshape(len(points), -1)
+    others = positions != torch.arange(first, first + len(points))[:, None]
+    others[others.all(1), -1] = False
+    both = (part[others].reshape(len(points), -1) for part in (positions, torch.from_numpy(distances).float()))
+    return Found(*both)
 
 
-def nearest(points: Tensor, count: int, pool: Tensor, threads: int, world: World = ALONE) -> Tensor:
-    """Positions of the ``count`` nearest other points of the pool, nearest first. (N, count)
+def nearest(points: Tensor, count: int, pool: Tensor, threads: int, world: World = ALONE) -> Found:
+    """The ``count`` nearest other points of the pool. (N, count)
 
     ``points``: float32 (N, D). ``pool``: the positions among which neighbours are looked for.
     """
@@ -87,7 +121,7 @@ def _all_nearest(
     count: int,
     threads: int,
     world: World,
-) -> Tensor:
+) -> Found:
     """Neighbours of all ``total`` images, a stretch at a time, each process's share by itself. (N, count)
 
     ``between``: the points of the images from one position to another.
@@ -95,7 +129,25 @@ def _all_nearest(
     own = world.share(total, TOGETHER)
     edges = [(own.start + start, own.start + stop) for start, stop in stretches(len(own))]
     found = [search(between(start, stop), start, among, pool, count, threads) for start, stop in edges]
-    return world.gather(torch.cat(found), total, TOGETHER)
+    return Found(*(world.gather(torch.cat(parts), total, TOGETHER) for parts in zip(*found, strict=True)))
+
+
+def on_both_sides(found: Found, pool: Tensor, count: int) -> Tensor:
+    """Which neighbours are among the ``count`` nearest of an image that is among their ``count`` nearest. bool (N, k)
+
+    An image beyond the pool, which is in nobody's list, counts as if it were: by its distance.
+    """
+    positions, distances = found
+    near = positions[:, :count]
+    if near.shape[1] == 0:
+        return torch.zeros_like(positions, dtype=torch.bool)
+    reach = torch.zeros(len(positions))
+    reach[pool] = distances[pool, near.shape[1] - 1]
+    # A distance is rounded differently seen from the other side; that must not part two images.
+    slack = ROUNDING * distances.mean()
+    mutual = distances <= reach[positions] + slack
+    mutual[:, count:] = False
+    return mutual
 
 
 def pixel_space(images: Tensor, generator: torch.Generator, signed: bool = False) -> Points:
@@ -158,19 +210,25 @@ def alike(
     threads: int,
     world: World = ALONE,
     known: Tensor | None = None,
-) -> Tensor:
-    """Neighbours of every image (N, config.relaxed.neighbours): by its pixels or, given a network, by its features.
+) -> Neighbours:
+    """Neighbours of every image, by its pixels or, given a network, by its features: config.relaxed.neighbours of them,
+    or config.relaxed.mutual if these are more.
 
     ``known``: both views' features of all images (N, 2, D), if someone has them already.
     """
     pool = pool_positions(len(images), config.seed)
-    count = config.relaxed.neighbours
+    mutual = config.relaxed.mutual
+    count = max(config.relaxed.neighbours, mutual)
     if network is not None and len(images) <= LIMIT:
         both = view_features(network, images, config.views, world) if known is None else known
         features = both.mean(1)
-        return nearest(Whitening.of(features)(features), count, pool, threads, world)
-    points, among = space(network, images, pool, config)
-    return _all_nearest(lambda start, stop: points(images[start:stop]), len(images), among, pool, count, threads, world)
+        found = nearest(Whitening.of(features)(features), count, pool, threads, world)
+    else:
+        points, among = space(network, images, pool, config)
+        found = _all_nearest(
+            lambda start, stop: points(images[start:stop]), len(images), among, pool, count, threads, world
+        )
+    return Neighbours(found.positions, on_both_sides(found, pool, mutual) if mutual else None)
 
 
 def space(network: ClusterNetwork | None, images: Tensor, pool: Tensor, config: Config) -> tuple[Points, Tensor]:
@@ -219,8 +277,19 @@ class Pool:
         return pixels
 
 
-def partners(neighbours: Tensor, positions: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """For each image either itself or, with probability ``share``, one of its neighbours. (B,)"""
-    column = torch.randint(neighbours.shape[1], (len(positions),), generator=generator)
+def partners(neighbours: Neighbours, positions: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """For each image either itself or, with probability ``share``, one of its neighbours. (B,)
+
+    Where it matters which are mutual, one of these; an image that has none stays with itself.
+    """
+    table, mutual = neighbours
+    column = torch.randint(table.shape[1], (len(positions),), generator=generator)
     chosen = torch.rand(len(positions), generator=generator) < share
-    return torch.where(chosen, neighbours[positions, column], positions)
+    if mutual is not None:
+        which = mutual[positions]
+        count = which.sum(1)
+        chosen &= count > 0
+        # The column of the mutual neighbour of this rank.
+        rank = column % count.clamp(min=1)
+        column = (which & (which.cumsum(1) == rank[:, None] + 1)).int().argmax(1)
+    return torch.where(chosen, table[positions, column], positions)
