@@ -108,6 +108,10 @@ def labelling(images: Images, hosts: int, site: Site) -> Cost:
     return Cost(computing, waits, share * images.bytes_each / site.disk_bytes)
 
 
-def memory(images: Images, neighbours: int = 5) -> dict[str, float]:
+def memory(images: Images, neighbours: int = 10) -> dict[str, float]:
     """Bytes of what a training process holds for all images at once, beside the mapped images themselves."""
-    return {"neighbours": 8 * neighbours * images.count, "drawing the pool of neighbours": 8 * images.count}
+    return {
+        "neighbours, and which are mutual": (4 + 1) * neighbours * images.count,
+        "their distances, while they are looked for": 4 * neighbours * images.count,
+        "drawing the pool of neighbours": 8 * images.count,
+    }

@@ -62,10 +62,10 @@ def stretches(rows: int, least: int = ROWS) -> Iterator[tuple[int, int]]:
 
 
 class Found(NamedTuple):
-    """Neighbours of some images, nearest first."""
+    """Neighbours of some images, nearest first. In 32 bits: they are held for all images at once."""
 
     positions: Tensor
-    """(n, count)"""
+    """int32 (n, count)"""
     distances: Tensor
     """float32 (n, count)"""
 
@@ -74,7 +74,7 @@ class Neighbours(NamedTuple):
     """Neighbours of every image, nearest first."""
 
     positions: Tensor
-    """(N, count)"""
+    """int32 (N, count)"""
     mutual: Tensor | None = None
     """Which of them have the image among their own neighbours; None if that does not matter. bool (N, count)"""
 
@@ -101,8 +101,8 @@ def search(points: Tensor, first: int, among: Tensor, pool: Tensor, count: int, 
     # Whoever is its own neighbour loses itself; the others lose their farthest.
     others = positions != torch.arange(first, first + len(points))[:, None]
     others[others.all(1), -1] = False
-    both = (part[others].reshape(len(points), -1) for part in (positions, torch.from_numpy(distances).float()))
-    return Found(*both)
+    kept = (part[others].reshape(len(points), -1) for part in (positions.int(), torch.from_numpy(distances).float()))
+    return Found(*kept)
 
 
 def nearest(points: Tensor, count: int, pool: Tensor, threads: int, world: World = ALONE) -> Found:
@@ -127,9 +127,14 @@ def _all_nearest(
     ``between``: the points of the images from one position to another.
     """
     own = world.share(total, TOGETHER)
-    edges = [(own.start + start, own.start + stop) for start, stop in stretches(len(own))]
-    found = [search(between(start, stop), start, among, pool, count, threads) for start, stop in edges]
-    return Found(*(world.gather(torch.cat(parts), total, TOGETHER) for parts in zip(*found, strict=True)))
+    shape = len(own), min(count, len(pool) - 1)
+    whole = Found(torch.empty(shape, dtype=torch.int32), torch.empty(shape))
+    for start, stop in stretches(len(own)):
+        first, last = own.start + start, own.start + stop
+        found = search(between(first, last), first, among, pool, count, threads)
+        for place, part in zip(whole, found, strict=True):
+            place[start:stop] = part
+    return Found(*(world.gather(part, total, TOGETHER) for part in whole))
 
 
 def on_both_sides(found: Found, pool: Tensor, count: int) -> Tensor:
@@ -138,15 +143,14 @@ def on_both_sides(found: Found, pool: Tensor, count: int) -> Tensor:
     An image beyond the pool, which is in nobody's list, counts as if it were: by its distance.
     """
     positions, distances = found
-    near = positions[:, :count]
-    if near.shape[1] == 0:
-        return torch.zeros_like(positions, dtype=torch.bool)
+    count = min(count, positions.shape[1])
+    mutual = torch.zeros_like(positions, dtype=torch.bool)
     reach = torch.zeros(len(positions))
-    reach[pool] = distances[pool, near.shape[1] - 1]
+    reach[pool] = distances[pool, count - 1]
     # A distance is rounded differently seen from the other side; that must not part two images.
-    slack = ROUNDING * distances.mean()
-    mutual = distances <= reach[positions] + slack
-    mutual[:, count:] = False
+    reach += ROUNDING * distances.mean()
+    for column in range(count):
+        mutual[:, column] = distances[:, column] <= reach[positions[:, column]]
     return mutual
 
 
@@ -292,4 +296,4 @@ def partners(neighbours: Neighbours, positions: Tensor, share: float, generator:
         # The column of the mutual neighbour of this rank.
         rank = column % count.clamp(min=1)
         column = (which & (which.cumsum(1) == rank[:, None] + 1)).int().argmax(1)
-    return torch.where(chosen, table[positions, column], positions)
+    return torch.where(chosen, table[positions, column].long(), positions)
