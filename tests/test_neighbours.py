@@ -68,24 +68,35 @@ def test_partners_are_neighbours_in_a_share_of_the_pairs(share: float, expected:
     assert set((partners - positions).tolist()) <= ({0} if share == 0 else {1000, 2000})
 
 
-def test_partners_are_neighbours_on_both_sides_each_as_likely_as_the_others() -> None:
-    generator = torch.Generator().manual_seed(0)
-    table = torch.arange(100, 106).repeat(3, 1)
-    mutual = torch.tensor([[True] * 6, [False, True, False, False, True, True], [False] * 6])
-    positions = torch.arange(3).repeat_interleave(6000)
-    drawn = neighbours.partners(Neighbours(table, mutual), positions, 1.0, generator).reshape(3, -1)
-    for row, allowed in ((0, range(100, 106)), (1, (101, 104, 105)), (2, (2,))):
-        values, counts = np.unique(drawn[row].numpy(), return_counts=True)
-        assert values.tolist() == list(allowed)
-        assert counts.min() > 0.9 * counts.max()
+@pytest.mark.parametrize(
+    ("mutual", "shares"),
+    [
+        ("yyyyyy", {100: 1, 101: 1, 102: 1, 103: 1, 104: 1, 105: 1}),
+        ("nynnyy", {101: 2, 104: 2, 105: 2}),
+        ("ynyyyn", {100: 2, 102: 2, 103: 1, 104: 1}),  # the nearest come up to twice as often
+        ("nnnnny", {105: 6}),
+        ("nnnnnn", {0: 6}),
+    ],
+)
+def test_partners_are_neighbours_on_both_sides(mutual: str, shares: dict[int, int]) -> None:
+    table = Neighbours(torch.arange(100, 106)[None], torch.tensor([[letter == "y" for letter in mutual]]))
+    drawn = neighbours.partners(table, torch.zeros(6000, dtype=torch.long), 1.0, torch.Generator().manual_seed(0))
+    values, counts = np.unique(drawn.numpy(), return_counts=True)
+    assert values.tolist() == list(shares)
+    np.testing.assert_allclose(counts / 1000, list(shares.values()), rtol=0.1)
 
 
-def test_partners_are_as_they_were_where_all_neighbours_are_mutual() -> None:
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+def test_partners_are_what_they_were_before_it_mattered_who_is_mutual(kind: torch.dtype) -> None:
     """A run of before goes on as it began."""
     table, positions = torch.randint(0, 100, (100, 5), generator=torch.Generator().manual_seed(0)), torch.arange(100)
-    kinds = (Neighbours(table), Neighbours(table, torch.ones(100, 5, dtype=torch.bool)))
-    drawn = [neighbours.partners(kind, positions, 0.5, torch.Generator().manual_seed(1)) for kind in kinds]
-    assert torch.equal(*drawn)
+    drawn = neighbours.partners(Neighbours(table.to(kind)), positions, 0.5, torch.Generator().manual_seed(1))
+    generator = torch.Generator().manual_seed(1)
+    column = torch.randint(5, (100,), generator=generator)
+    chosen = torch.rand(100, generator=generator) < 0.5
+    expected = [int(table[i, column[i]]) if chosen[i] else i for i in range(100)]
+    assert drawn.dtype == torch.int64
+    assert drawn.tolist() == expected
 
 
 def test_half_of_the_partners_are_neighbours() -> None:
@@ -121,9 +132,8 @@ def test_many_images_are_whitened_by_the_pool(small: Config, monkeypatch: pytest
         return view_features(network, part, settings)
 
     monkeypatch.setattr(neighbours, "view_features", counted)
-    assert torch.equal(
-        neighbours.alike(network, images, small, 1).positions, few
-    )  # a pool of all images has their whitening
+    # A pool of all images has their whitening.
+    assert torch.equal(neighbours.alike(network, images, small, 1).positions, few)
     monkeypatch.setattr(neighbours, "POOL", 120)
     monkeypatch.setattr(stretches, "__defaults__", (64,))
     found = neighbours.alike(network, images, small, 1).positions

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from simnet.traffic import messages, rounds
 
+from converge_to_surprise.presets import MUTUAL
+
 from . import rates
 
 RELAXED_IMAGES_PER_PAIR = 1.5
@@ -108,10 +110,12 @@ def labelling(images: Images, hosts: int, site: Site) -> Cost:
     return Cost(computing, waits, share * images.bytes_each / site.disk_bytes)
 
 
-def memory(images: Images, neighbours: int = 10) -> dict[str, float]:
+def memory(images: Images, neighbours: int = MUTUAL) -> dict[str, float]:
     """Bytes of what a training process holds for all images at once, beside the mapped images themselves."""
+    table = (4 + 1) * neighbours * images.count
     return {
-        "neighbours, and which are mutual": (4 + 1) * neighbours * images.count,
-        "their distances, while they are looked for": 4 * neighbours * images.count,
+        "neighbours, and which are mutual": table,
+        "while others are looked for: these, and their distances": table + 4 * neighbours * images.count,
+        "while a checkpoint is written: two copies": 2 * table,
         "drawing the pool of neighbours": 8 * images.count,
     }

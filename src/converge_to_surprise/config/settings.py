@@ -152,9 +152,9 @@ class Relaxed:
     refine_learning_rate: float = 1e-3
     """The same, once clusters are merged."""
     neighbours: int = 5
-    """View j may come from one of this many images that look most alike. These also try the borders of clusters."""
+    """Images that look most alike: they try the borders of clusters and, if mutual is 0, view j may come from one."""
     mutual: int = 0
-    """View j may come from images that are among each other's this many nearest instead; 0: mutual or not."""
+    """View j may come from images that are among each other's this many nearest; 0: from any of the neighbours."""
     neighbour_share: float = 0.5
     """Share of the pairs in which it does."""
     diversity: float = 1.0

@@ -1,6 +1,7 @@
 """The points nearest to every point, and which of them are so on both sides.
 
-Points are looked at a stretch of rows at a time, so that beside the answer no memory grows with their number.
+Points are looked at a stretch of rows at a time, so that beside positions and distances next to no memory grows with
+their number.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Neighbours(NamedTuple):
     positions: Tensor
     """int32 (N, count)"""
     mutual: Tensor | None = None
-    """Which of them have the image among their own neighbours; None if that does not matter. bool (N, count)"""
+    """Which of them have the image among their own nearest; None if that does not matter. bool (N, count)"""
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -191,7 +191,8 @@ class Pool:
 def partners(neighbours: Neighbours, positions: Tensor, share: float, generator: torch.Generator) -> Tensor:
     """For each image either itself or, with probability ``share``, one of its neighbours. (B,)
 
-    Where it matters which are mutual, one of these; an image that has none stays with itself.
+    Where it matters which are mutual, one of these, the nearest up to twice as often as the farthest; an image that has
+    none stays with itself.
     """
     table, mutual = neighbours
     column = torch.randint(table.shape[1], (len(positions),), generator=generator)

@@ -34,6 +34,8 @@ from .world import ALONE, World
 
 AGREE_EVERY = 100
 """Steps after which processes compare their weights."""
+MOST_IMAGES = 2**31
+"""Positions of neighbours have 32 bits."""
 
 
 def available_threads() -> int:
@@ -271,6 +273,8 @@ def check_fit(images: Tensor, config: Config) -> None:
     """Refuse images and settings that do not fit each other."""
     if images.dtype != torch.uint8 or images.ndim != 4:
         raise ValueError(f"images are {images.dtype} of shape {tuple(images.shape)}; uint8 (N, C, H, W) is wanted")
+    if len(images) >= MOST_IMAGES:
+        raise ValueError(f"there are {len(images)} images; fewer than {MOST_IMAGES} can be told apart")
     kinds = {stage.kind for stage in config.schedule}
     for kind, batch in schedule.batch_sizes(config).items():
         if kind in kinds and batch > len(images):
