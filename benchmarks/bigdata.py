@@ -44,14 +44,13 @@ import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-from converge_to_surprise.config import Augmentation, Config, Network, Relaxed, Stage, Views
+from converge_to_surprise.config import Augmentation, Config, Network, Stage, Views
 from converge_to_surprise.core.augment import augment
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.store import check_clusterable
 from converge_to_surprise.learn import neighbours, order, schedule
 from converge_to_surprise.learn.readahead import announce
 from converge_to_surprise.learn.trainer import Trainer
-from converge_to_surprise.presets import MUTUAL
 from converge_to_surprise.run import checkpoint, session
 from converge_to_surprise.run.labels import write_labels
 from converge_to_surprise.run.result import judge
@@ -122,7 +121,6 @@ def a_config(threads: int, width: int) -> Config:
         views=Views(fill=True),
         augmentation=Augmentation(rotation=15, crop=1, brightness=0.2, contrast=0.2, sampling="bilinear"),
         network=Network(width=width, folded=True),
-        relaxed=Relaxed(mutual=MUTUAL),
     )
 
 

@@ -269,20 +269,6 @@ def es_update(
     ]
 
 
-# --- the fast search's neighbours ---
-
-
-def mutual_neighbours(points: Sequence[Sequence[float]], count: int) -> list[tuple[int, int]]:
-    """All ordered pairs of points that are among each other's ``count`` nearest."""
-
-    def nearest(i: int) -> list[int]:
-        others = [j for j in range(len(points)) if j != i]
-        return sorted(others, key=lambda j: math.dist(points[i], points[j]))[:count]
-
-    lists = [nearest(i) for i in range(len(points))]
-    return [(i, j) for i in range(len(points)) for j in lists[i] if i in lists[j]]
-
-
 # --- paper 3.3: median balance ---
 
 

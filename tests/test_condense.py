@@ -107,7 +107,7 @@ def test_the_condensed_network_has_an_output_for_every_cluster_and_labels_as_the
     picked = merge.choose(trees, alike_pairs, labels[:, None].numpy(), Merge())
     assert picked.clusters == 2
     seen = view_features(network, images, small.views)
-    single = condense(network, images, seen, alike(None, images, small, 1).positions, trees, picked, small, 0)
+    single = condense(network, images, seen, alike(None, images, small, 1), trees, picked, small, 0)
     assert (single.heads, single.clusters) == (1, 2)
     trunk = "units.0.conv.weight"
     assert torch.equal(single.get_parameter(trunk), network.get_parameter(trunk))

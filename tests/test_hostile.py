@@ -12,7 +12,6 @@ import shutil
 import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -30,18 +29,16 @@ from rich.console import Console
 
 import converge_to_surprise
 from converge_to_surprise import cli, configfile
-from converge_to_surprise.config import Config, Relaxed, SettingError, Stage
+from converge_to_surprise.config import Config, SettingError, Stage
 from converge_to_surprise.data import datasets, room
 from converge_to_surprise.data.idx import read_idx
 from converge_to_surprise.learn import schedule
 from converge_to_surprise.learn.snapshot import Snapshot
-from converge_to_surprise.learn.trainer import Trainer
 from converge_to_surprise.run import checkpoint, modelfile, names
 from converge_to_surprise.run.files import LARGEST_JSON, read_json
 from converge_to_surprise.run.model import Model
 from converge_to_surprise.run.opening import open_newest
 from converge_to_surprise.run.rundir import RunFolder
-from converge_to_surprise.run.vetting import check_position
 
 fuzz = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 slow_fuzz = settings(fuzz, max_examples=10)
@@ -201,24 +198,6 @@ def test_a_checkpoint_cannot_ask_for_a_huge_network(run: RunFolder) -> None:
     for change in ({"clusters": 10**9}, {"heads": 10**9}, {"clusters": 4096, "heads": 256}):
         forged_checkpoint(run, whole.tensors, whole.data | change)
         refused(lambda: open_newest(run), "cannot be right")
-
-
-def test_a_checkpoint_says_of_every_neighbour_whether_it_is_mutual(bars: torch.Tensor, small: Config) -> None:
-    config = replace(small, schedule=(Stage("search", "relaxed", 2),), relaxed=Relaxed(heads=2, batch=60, mutual=8))
-    trainer = Trainer(bars, config)
-    next(trainer.run())
-    tensors, data = trainer.snapshot()
-    data = json.loads(json.dumps(data))  # as a file has it
-    check_position(Snapshot(tensors, data), config, 1, len(bars))
-    mutual = tensors["mutual"]
-    for wrong in (mutual[:, 1:], mutual[1:], mutual.int(), mutual.flatten(), None):
-        forged = {name: tensor for name, tensor in tensors.items() if name != "mutual"}
-        forged |= {} if wrong is None else {"mutual": wrong}
-        with pytest.raises(ValueError, match="its mutual neighbours cannot be right"):
-            check_position(Snapshot(forged, data), config, 1, len(bars))
-    nearest = replace(config, relaxed=replace(config.relaxed, mutual=0))
-    with pytest.raises(ValueError, match="its mutual neighbours cannot be right"):
-        check_position(Snapshot(tensors, data), nearest, 1, len(bars))
 
 
 def test_a_configuration_cannot_ask_for_more_than_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

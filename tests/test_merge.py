@@ -171,7 +171,7 @@ def test_one_head_labels_as_it_did_among_the_others() -> None:
 
 def test_trials_count_every_pair_once(bars: torch.Tensor, small: Config) -> None:
     network = fresh_network(1, Network(clusters=6, width=2), heads=2, seed=0)
-    neighbours = alike(None, bars, small, 1).positions
+    neighbours = alike(None, bars, small, 1)
     trial = merge.try_borders(network, bars, neighbours, small, 0)
     most = merge.PAIRS_PER_IMAGE * len(bars)
     wide, alike_pairs = (min(most, pairs) for pairs in (small.merge.wide_pairs, small.merge.alike_pairs))

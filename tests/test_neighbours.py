@@ -1,27 +1,51 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
-from converge_to_surprise.config import Config, Network, Relaxed, Views
+from converge_to_surprise.config import Config, Network, Views
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import neighbours
 from converge_to_surprise.learn.backbone import fresh_network
 from converge_to_surprise.learn.labelling import view_features
-from converge_to_surprise.learn.nearest import stretches
-from converge_to_surprise.learn.neighbours import Neighbours
 from converge_to_surprise.learn.network import ClusterNetwork
+
+
+@given(st.integers(3, 40), st.integers(1, 6), st.integers(0, 999))
+def test_the_nearest_others_are_found(count: int, wanted: int, seed: int) -> None:
+    points = torch.from_numpy(np.random.default_rng(seed).normal(size=(count, 3)).astype(np.float32))
+    found = neighbours.nearest(points, wanted, torch.arange(count), 1)
+    distance = torch.cdist(points.double(), points.double())
+    distance.fill_diagonal_(torch.inf)
+    kept = min(wanted, count - 1)
+    expected = distance.sort(dim=1).values[:, :kept]
+    torch.testing.assert_close(distance.gather(1, found), expected, atol=1e-3, rtol=1e-3)
+
+
+def test_twins_are_each_others_neighbours_and_nobody_is_his_own() -> None:
+    points = torch.zeros(6, 2)
+    found = neighbours.nearest(points, 2, torch.arange(6), 1)
+    assert found.shape == (6, 2)
+    assert not bool((found == torch.arange(6)[:, None]).any())
+
+
+def test_neighbours_come_from_the_pool() -> None:
+    points = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    pool = torch.arange(0, 30, 3)
+    found = neighbours.nearest(points, 4, pool, 1)
+    assert set(found.flatten().tolist()) <= set(pool.tolist())
+    assert not bool((found == torch.arange(30)[:, None]).any())
 
 
 def test_neighbours_by_pixels_and_by_features_share_the_kind(small: Config) -> None:
     images, kinds = striped_images(300)
     network = fresh_network(1, Network(clusters=8, width=4), 1, 0)
     for given_network in (None, network):
-        found = neighbours.alike(given_network, images, small, 1).positions
+        found = neighbours.alike(given_network, images, small, 1)
         assert found.shape == (300, small.relaxed.neighbours)
         same = kinds[found.numpy()] == kinds[:, None]
         assert same.mean() > 0.9
@@ -46,7 +70,7 @@ def test_without_their_ground_images_are_neighbours_on_any_paper() -> None:
     twins = (torch.arange(80) + 40) % 80
     share = {}
     for ground in ("kept", "removed"):
-        found = neighbours.alike(None, images, Config(views=Views(fill=True, ground=ground)), 1).positions
+        found = neighbours.alike(None, images, Config(views=Views(fill=True, ground=ground)), 1)
         share[ground] = float((found[:, 0] == twins).float().mean())
     assert share["removed"] == 1
     assert share["kept"] < 0.5
@@ -63,46 +87,31 @@ def test_whitened_features_vary_alike_in_all_directions() -> None:
 def test_partners_are_neighbours_in_a_share_of_the_pairs(share: float, expected: int) -> None:
     table = torch.stack([torch.arange(1000) + 1000, torch.arange(1000) + 2000], 1)
     positions = torch.arange(1000)
-    partners = neighbours.partners(Neighbours(table), positions, share, torch.Generator().manual_seed(0))
+    partners = neighbours.partners(table, positions, share, torch.Generator().manual_seed(0))
     assert int((partners != positions).sum()) == expected
     assert set((partners - positions).tolist()) <= ({0} if share == 0 else {1000, 2000})
 
 
-@pytest.mark.parametrize(
-    ("mutual", "shares"),
-    [
-        ("yyyyyy", {100: 1, 101: 1, 102: 1, 103: 1, 104: 1, 105: 1}),
-        ("nynnyy", {101: 2, 104: 2, 105: 2}),
-        ("ynyyyn", {100: 2, 102: 2, 103: 1, 104: 1}),  # the nearest come up to twice as often
-        ("nnnnny", {105: 6}),
-        ("nnnnnn", {0: 6}),
-    ],
-)
-def test_partners_are_neighbours_on_both_sides(mutual: str, shares: dict[int, int]) -> None:
-    table = Neighbours(torch.arange(100, 106)[None], torch.tensor([[letter == "y" for letter in mutual]]))
-    drawn = neighbours.partners(table, torch.zeros(6000, dtype=torch.long), 1.0, torch.Generator().manual_seed(0))
-    values, counts = np.unique(drawn.numpy(), return_counts=True)
-    assert values.tolist() == list(shares)
-    np.testing.assert_allclose(counts / 1000, list(shares.values()), rtol=0.1)
-
-
-@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
-def test_partners_are_what_they_were_before_it_mattered_who_is_mutual(kind: torch.dtype) -> None:
-    """A run of before goes on as it began."""
-    table, positions = torch.randint(0, 100, (100, 5), generator=torch.Generator().manual_seed(0)), torch.arange(100)
-    drawn = neighbours.partners(Neighbours(table.to(kind)), positions, 0.5, torch.Generator().manual_seed(1))
-    generator = torch.Generator().manual_seed(1)
-    column = torch.randint(5, (100,), generator=generator)
-    chosen = torch.rand(100, generator=generator) < 0.5
-    expected = [int(table[i, column[i]]) if chosen[i] else i for i in range(100)]
-    assert drawn.dtype == torch.int64
-    assert drawn.tolist() == expected
-
-
 def test_half_of_the_partners_are_neighbours() -> None:
-    table = Neighbours(torch.arange(1000)[:, None] + 1000)
+    table = torch.arange(1000)[:, None] + 1000
     partners = neighbours.partners(table, torch.arange(1000), 0.5, torch.Generator().manual_seed(0))
     assert 400 < int((partners >= 1000).sum()) < 600
+
+
+@given(st.integers(0, 10_000), st.integers(1, 600))
+def test_stretches_cover_all_rows_and_none_is_tiny(rows: int, least: int) -> None:
+    parts = list(neighbours.stretches(rows, least))
+    assert [row for start, stop in parts for row in range(start, stop)] == list(range(rows))
+    assert all(stop - start >= min(rows, least) and stop - start < 2 * least for start, stop in parts)
+
+
+def test_rows_are_searched_alone_as_among_all() -> None:
+    """Any stretch of rows can be left to another process."""
+    points = torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
+    pool = torch.arange(0, 3000, 2)
+    whole = neighbours.nearest(points, 3, pool, 1)
+    part = neighbours.search(points[512:1024], 512, points[pool], pool, 3, 1)
+    assert torch.equal(part, whole[512:1024])
 
 
 def test_the_answer_does_not_depend_on_how_many_rows_are_looked_at_together(
@@ -110,20 +119,17 @@ def test_the_answer_does_not_depend_on_how_many_rows_are_looked_at_together(
 ) -> None:
     images = striped_images(900)[0]
     network = fresh_network(1, Network(clusters=8, width=4), 1, 0)
-    config = replace(small, relaxed=Relaxed(mutual=8))
-    whole = [neighbours.alike(given_network, images, config, 1).tensors for given_network in (None, network)]
-    monkeypatch.setattr(stretches, "__defaults__", (256,))
+    whole = [neighbours.alike(given_network, images, small, 1) for given_network in (None, network)]
+    monkeypatch.setattr(neighbours.stretches, "__defaults__", (256,))
     for given_network, expected in zip((None, network), whole, strict=True):
-        found = neighbours.alike(given_network, images, config, 1).tensors
-        assert found.keys() == expected.keys() == {"neighbours", "mutual"}
-        assert all(torch.equal(found[name], expected[name]) for name in expected)
+        assert torch.equal(neighbours.alike(given_network, images, small, 1), expected)
 
 
 def test_many_images_are_whitened_by_the_pool(small: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the limit no more than the pool's features are held; the neighbours are as good."""
     images, kinds = striped_images(300)
     network = fresh_network(1, Network(clusters=8, width=4), 1, 0)
-    few = neighbours.alike(network, images, small, 1).positions
+    few = neighbours.alike(network, images, small, 1)
     monkeypatch.setattr(neighbours, "LIMIT", 299)
     looked_at: list[int] = []
 
@@ -132,11 +138,10 @@ def test_many_images_are_whitened_by_the_pool(small: Config, monkeypatch: pytest
         return view_features(network, part, settings)
 
     monkeypatch.setattr(neighbours, "view_features", counted)
-    # A pool of all images has their whitening.
-    assert torch.equal(neighbours.alike(network, images, small, 1).positions, few)
+    assert torch.equal(neighbours.alike(network, images, small, 1), few)  # a pool of all images has their whitening
     monkeypatch.setattr(neighbours, "POOL", 120)
-    monkeypatch.setattr(stretches, "__defaults__", (64,))
-    found = neighbours.alike(network, images, small, 1).positions
+    monkeypatch.setattr(neighbours.stretches, "__defaults__", (64,))
+    found = neighbours.alike(network, images, small, 1)
     assert max(looked_at[2:]) < 128
     assert set(found.flatten().tolist()) <= set(neighbours.pool_positions(300, small.seed).tolist())
     assert (kinds[found.numpy()] == kinds[:, None]).mean() > 0.9

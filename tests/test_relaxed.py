@@ -16,7 +16,7 @@ from converge_to_surprise.config import Config, Network, Relaxed, Stage
 from converge_to_surprise.core import surprise
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn import condense, merge, neighbours, relaxed
+from converge_to_surprise.learn import neighbours, relaxed
 from converge_to_surprise.learn import trainer as learner
 from converge_to_surprise.learn.backbone import fresh_network
 from converge_to_surprise.learn.labelling import label_views, view_features
@@ -159,56 +159,11 @@ def test_neighbours_are_looked_for_by_pixels_first_and_by_features_when_refining
     for record in trainer.run():
         kinds.append(record.kind)
         assert trainer.neighbours is not None
-        tables[record.kind] = trainer.neighbours.positions.clone()
+        tables[record.kind] = trainer.neighbours.clone()
     assert kinds == ["relaxed", "relaxed", "merge", "refine", "refine"]
-    assert torch.equal(tables["relaxed"], alike(None, images, config, 1).positions)
+    assert torch.equal(tables["relaxed"], alike(None, images, config, 1))
     assert torch.equal(tables["merge"], tables["relaxed"])
     assert not torch.equal(tables["refine"], tables["relaxed"])
-
-
-def test_mutual_neighbours_teach_and_the_nearest_try_the_borders(
-    small: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    images, _ = striped_images(80)
-    stages = (Stage("search", "relaxed", 2), Stage("merge", "merge", 1), Stage("refine", "refine", 2))
-    settings = Relaxed(heads=2, batch=40, neighbours=3, mutual=7, neighbour_share=1.0)
-    config = replace(small, schedule=stages, relaxed=settings)
-    drawn: list[tuple[Tensor, Tensor]] = []
-    tried: list[Tensor] = []
-    original, trial, condensed = neighbours.partners, merge.try_borders, condense.condense
-
-    def drawing(table: neighbours.Neighbours, positions: Tensor, *rest: Any) -> Tensor:
-        found = original(table, positions, *rest)
-        drawn.append((positions, found))
-        return found
-
-    def trying(network: ClusterNetwork, pixels: Tensor, links: Tensor, *rest: Any) -> merge.Trial:
-        tried.append(links)
-        return trial(network, pixels, links, *rest)
-
-    def condensing(network: ClusterNetwork, pixels: Tensor, seen: Tensor, links: Tensor, *rest: Any) -> ClusterNetwork:
-        tried.append(links)
-        return condensed(network, pixels, seen, links, *rest)
-
-    monkeypatch.setattr(neighbours, "partners", drawing)
-    monkeypatch.setattr(merge, "try_borders", trying)
-    monkeypatch.setattr(condense, "condense", condensing)
-    trainer = Trainer(images, config)
-    for record in trainer.run():
-        if record.kind == "merge":
-            continue
-        assert trainer.neighbours is not None
-        table, mutual = trainer.neighbours
-        assert mutual is not None
-        assert table.shape == mutual.shape == (80, 7)
-        assert not bool(mutual.all())
-        for position, partner in zip(*drawn[-1], strict=True):
-            allowed = set(table[position][mutual[position]].tolist()) or {int(position)}
-            assert int(partner) in allowed
-    assert len(drawn) == 8
-    nearest = alike(None, images, replace(config, relaxed=replace(settings, mutual=0)), 1).positions
-    assert len(tried) == 2
-    assert all(torch.equal(links, nearest) for links in tried)
 
 
 @pytest.mark.parametrize("between", [(), (Stage("consolidate", "consolidate", 1),)])
@@ -232,11 +187,11 @@ def test_what_merging_saw_is_used_only_while_the_trunk_is_the_same(
     for record in trainer.run():
         if record.kind == "refine":
             break
-        expected = alike(trainer.network, images, config, 1).positions if trainer.network.heads == 1 else None
+        expected = alike(trainer.network, images, config, 1) if trainer.network.heads == 1 else None
         looks.clear()
     assert expected is not None
     assert trainer.neighbours is not None
-    assert torch.equal(trainer.neighbours.positions, expected)
+    assert torch.equal(trainer.neighbours, expected)
     assert looks == ([80] if between else [])
     assert trainer.seen is None
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,9 +11,7 @@ from torch import Tensor
 from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Relaxed, Stage
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn.network import flatten
-from converge_to_surprise.learn.snapshot import Snapshot
 from converge_to_surprise.learn.trainer import Trainer
-from converge_to_surprise.run.vetting import check_position
 
 CLIMBING = Config(
     threads=1,
@@ -108,7 +105,7 @@ def relaxed_config(small: Config) -> Config:
         Stage("refine", "refine", 1),
         Stage("settle", "consolidate", 2),
     )
-    return replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40, mutual=8))
+    return replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40))
 
 
 @pytest.mark.parametrize("kind", ["evolution", "relaxed"])
@@ -151,27 +148,6 @@ def test_settings_that_do_not_fit_the_images_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         Trainer(bars, replace(small, **change))  # type: ignore[arg-type]
-
-
-def test_more_images_than_positions_are_refused(small: Config) -> None:
-    many = torch.zeros(1, 1, 8, 8, dtype=torch.uint8).expand(2**31, 1, 8, 8)
-    with pytest.raises(ValueError, match=r"there are 2147483648 images"):
-        Trainer(many, small)
-
-
-def test_a_run_of_before_goes_on_bit_for_bit(bars: Tensor, small: Config) -> None:
-    """Neighbours had 64 bits then, and mutual or not did not matter."""
-    config = replace(small, schedule=(Stage("search", "relaxed", 2),), relaxed=Relaxed(heads=2, batch=40))
-    straight = Trainer(bars, config)
-    *_, middle, _, _ = (straight.snapshot() for _ in straight.run())
-    assert "mutual" not in middle.tensors
-    earlier = Snapshot(middle.tensors | {"neighbours": middle.tensors["neighbours"].long()}, middle.data)
-    as_stored = Snapshot(earlier.tensors, json.loads(json.dumps(earlier.data)))
-    check_position(as_stored, config, 1, len(bars))
-    trainer = Trainer(bars, config)
-    trainer.restore(earlier)
-    assert len(list(trainer.run())) == 2
-    assert torch.equal(flatten(trainer.network), flatten(straight.network))
 
 
 def test_images_of_another_type_are_refused(small: Config) -> None:

@@ -17,8 +17,6 @@ from converge_to_surprise.config import Augmentation, Config, Consolidation, Evo
 from converge_to_surprise.core.augment import augment, pass_over
 from converge_to_surprise.core.views import Share, make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn import neighbours
-from converge_to_surprise.learn.backbone import fresh_network
 from converge_to_surprise.learn.network import ClusterNetwork, flatten
 from converge_to_surprise.learn.record import Record
 from converge_to_surprise.learn.relaxed import relaxed_surprise
@@ -151,23 +149,6 @@ def test_merging_and_refining_are_shared_out() -> None:
         np.testing.assert_allclose(other, surprise, atol=1e-3)
         for ours, theirs in zip(weights, alone, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-2)
-
-
-def _neighbours(world: World) -> list[Any]:
-    network = fresh_network(1, RELAXED.network, 1, 0)
-    config = replace(RELAXED, relaxed=replace(RELAXED.relaxed, mutual=8))
-    found = [neighbours.alike(kind, striped_images(600)[0], config, 1, world) for kind in (None, network)]
-    return [tensor.numpy() for part in found for tensor in part.tensors.values()]
-
-
-def test_mutual_neighbours_are_found_together() -> None:
-    alone = _neighbours(World())
-    assert len(alone) == 4
-    processes = together(2, _neighbours)
-    for found in processes:
-        for ours, first, theirs in zip(found, processes[0], alone, strict=True):
-            np.testing.assert_array_equal(ours, first)
-            assert (ours == theirs).mean() > 0.99  # points are rounded, and a few images change places
 
 
 def _normalised(world: World, kind: str) -> tuple[Any, ...]:

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from simnet.traffic import messages, rounds
 
-from converge_to_surprise.presets import MUTUAL
-
 from . import rates
 
 RELAXED_IMAGES_PER_PAIR = 1.5
@@ -110,12 +108,6 @@ def labelling(images: Images, hosts: int, site: Site) -> Cost:
     return Cost(computing, waits, share * images.bytes_each / site.disk_bytes)
 
 
-def memory(images: Images, neighbours: int = MUTUAL) -> dict[str, float]:
+def memory(images: Images, neighbours: int = 5) -> dict[str, float]:
     """Bytes of what a training process holds for all images at once, beside the mapped images themselves."""
-    table = (4 + 1) * neighbours * images.count
-    return {
-        "neighbours, and which are mutual": table,
-        "while others are looked for: these, and their distances": table + 4 * neighbours * images.count,
-        "while a checkpoint is written: two copies": 2 * table,
-        "drawing the pool of neighbours": 8 * images.count,
-    }
+    return {"neighbours": 8 * neighbours * images.count, "drawing the pool of neighbours": 8 * images.count}

@@ -152,9 +152,7 @@ class Relaxed:
     refine_learning_rate: float = 1e-3
     """The same, once clusters are merged."""
     neighbours: int = 5
-    """Images that look most alike: they try the borders of clusters and, if mutual is 0, view j may come from one."""
-    mutual: int = 0
-    """View j may come from images that are among each other's this many nearest; 0: from any of the neighbours."""
+    """View j may come from one of this many images that look most alike."""
     neighbour_share: float = 0.5
     """Share of the pairs in which it does."""
     diversity: float = 1.0
@@ -173,7 +171,6 @@ class Relaxed:
         check(0 < self.learning_rate < math.inf, "relaxed.learning_rate", self.learning_rate, "above 0")
         check(0 < (rate := self.refine_learning_rate) < math.inf, "relaxed.refine_learning_rate", rate, "above 0")
         check(self.neighbours >= 1, "relaxed.neighbours", self.neighbours, "at least 1")
-        check(self.mutual >= 0, "relaxed.mutual", self.mutual, "at least 0")
         check(0 <= self.neighbour_share <= 1, "relaxed.neighbour_share", self.neighbour_share, "from 0 to 1")
         check(0 <= self.diversity < math.inf, "relaxed.diversity", self.diversity, "at least 0")
         low, high = floor = self.diversity_floor

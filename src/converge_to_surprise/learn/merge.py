@@ -27,7 +27,7 @@ from ..core.metrics import Labels, adjusted_rand_index
 from ..core.views import make_views, to_float
 from . import randomness
 from .labelling import CHUNK
-from .neighbours import Neighbours, partners
+from .neighbours import partners
 from .network import ClusterNetwork, channels_last
 from .world import ALONE, World
 
@@ -127,7 +127,7 @@ class Choice(NamedTuple):
 def try_borders(
     network: ClusterNetwork, images: Tensor, neighbours: Tensor, config: Config, step: int, world: World = ALONE
 ) -> Trial:
-    """Label pairs of both kinds. ``neighbours``: positions of every image's nearest, mutual or not (N, count)."""
+    """Label pairs of both kinds."""
     side = min(images.shape[2:]) * config.views.upsample
     wide = widened(config.augmentation, config.merge.rotation, round(config.merge.crop * side))
     generator = randomness.torch_generator(config.seed, "merge", step)
@@ -140,7 +140,7 @@ def try_borders(
         for start in range(0, pairs, CHUNK):
             count = min(CHUNK, pairs - start)
             positions = torch.randint(len(images), (count,), generator=generator)
-            others = partners(Neighbours(neighbours), positions, share, generator)
+            others = partners(neighbours, positions, share, generator)
             if start not in own:
                 pass_over(settings, count, generator)
                 continue

@@ -4,25 +4,25 @@ The views of one image teach the search which changes of a picture mean nothing.
 someone thought of; the step from an image to its nearest neighbour is one that the collection itself offers. So in a
 share of the pairs view j comes from a neighbour of the image.
 
-Looking alike need not be mutual: an image that lies between two kinds has its nearest neighbours in both, though theirs
-are their own kind. So only neighbours on both sides teach, if the settings say so.
+Images are looked at a stretch of rows at a time, so that beside the answer no memory grows with their number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from sklearn.neighbors import NearestNeighbors
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from ..config import Config
 from ..core.views import ground, to_float
 from . import randomness
 from .labelling import view_features
-from .nearest import nearest, on_both_sides, search_all, stretches
 from .network import ClusterNetwork
 from .order import LIMIT
 from .world import ALONE, World
@@ -35,6 +35,10 @@ SAMPLE = 5000
 """Images from which the principal components are taken."""
 POOL = 60_000
 """Neighbours are looked for among at most this many images, so that the cost grows with their number only linearly."""
+TOGETHER = 256
+"""Images that scikit-learn compares at a time."""
+ROWS = 64 * TOGETHER
+"""Images whose neighbours are looked for together."""
 POOL_BYTES = 2**29
 """The pool's pixels are kept in memory if they take no more than this."""
 
@@ -42,23 +46,56 @@ Points = Callable[[Tensor], Tensor]
 """From uint8 images (n, C, H, W) to points (n, D) whose distance says how much they look alike."""
 
 
-class Neighbours(NamedTuple):
-    """Neighbours of every image, nearest first."""
+def stretches(rows: int, least: int = ROWS) -> Iterator[tuple[int, int]]:
+    """Stretches of ``least`` rows from the first to the last, which takes up to twice as many: none is tiny.
 
-    positions: Tensor
-    """int32 (N, count)"""
-    mutual: Tensor | None = None
-    """Which of them have the image among their own nearest; None if that does not matter. bool (N, count)"""
+    >>> list(stretches(50, 20)), list(stretches(7, 20))
+    ([(0, 20), (20, 50)], [(0, 7)])
+    """
+    starts = range(0, max(1, rows // least) * least, least)
+    return ((start, rows if start == starts[-1] else start + least) for start in starts)
 
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        """By the names that a snapshot has for them."""
-        return {"neighbours": self.positions} | ({} if self.mutual is None else {"mutual": self.mutual})
 
-    @classmethod
-    def of(cls, tensors: dict[str, Tensor]) -> Neighbours | None:
-        """From the tensors of a snapshot, if it has them."""
-        return cls(tensors["neighbours"], tensors.get("mutual")) if "neighbours" in tensors else None
+def search(points: Tensor, first: int, among: Tensor, pool: Tensor, count: int, threads: int) -> Tensor:
+    """Neighbours of the images ``first``, ``first`` + 1, ... that lie at these points (n, D). (n, count)
+
+    ``among``: the points of the pool's images; ``pool``: their positions.
+    """
+    index = NearestNeighbors(algorithm="brute").fit(among.numpy())
+    with threadpool_limits(threads):
+        _, found = index.kneighbors(points.numpy(), n_neighbors=min(count + 1, len(pool)))
+    neighbours = pool[torch.from_numpy(found)]
+    # Whoever is its own neighbour loses itself; the others lose their farthest.
+    itself = neighbours == torch.arange(first, first + len(points))[:, None]
+    itself[~itself.any(1), -1] = True
+    return neighbours[~itself].reshape(len(points), -1)
+
+
+def nearest(points: Tensor, count: int, pool: Tensor, threads: int, world: World = ALONE) -> Tensor:
+    """Positions of the ``count`` nearest other points of the pool, nearest first. (N, count)
+
+    ``points``: float32 (N, D). ``pool``: the positions among which neighbours are looked for.
+    """
+    return _all_nearest(lambda start, stop: points[start:stop], len(points), points[pool], pool, count, threads, world)
+
+
+def _all_nearest(
+    between: Callable[[int, int], Tensor],
+    total: int,
+    among: Tensor,
+    pool: Tensor,
+    count: int,
+    threads: int,
+    world: World,
+) -> Tensor:
+    """Neighbours of all ``total`` images, a stretch at a time, each process's share by itself. (N, count)
+
+    ``between``: the points of the images from one position to another.
+    """
+    own = world.share(total, TOGETHER)
+    edges = [(own.start + start, own.start + stop) for start, stop in stretches(len(own))]
+    found = [search(between(start, stop), start, among, pool, count, threads) for start, stop in edges]
+    return world.gather(torch.cat(found), total, TOGETHER)
 
 
 def pixel_space(images: Tensor, generator: torch.Generator, signed: bool = False) -> Points:
@@ -121,25 +158,19 @@ def alike(
     threads: int,
     world: World = ALONE,
     known: Tensor | None = None,
-) -> Neighbours:
-    """Neighbours of every image, by its pixels or, given a network, by its features: config.relaxed.neighbours of them,
-    or config.relaxed.mutual if these are more.
+) -> Tensor:
+    """Neighbours of every image (N, config.relaxed.neighbours): by its pixels or, given a network, by its features.
 
     ``known``: both views' features of all images (N, 2, D), if someone has them already.
     """
     pool = pool_positions(len(images), config.seed)
-    mutual = config.relaxed.mutual
-    count = max(config.relaxed.neighbours, mutual)
+    count = config.relaxed.neighbours
     if network is not None and len(images) <= LIMIT:
         both = view_features(network, images, config.views, world) if known is None else known
         features = both.mean(1)
-        found = nearest(Whitening.of(features)(features), count, pool, threads, world)
-    else:
-        points, among = space(network, images, pool, config)
-        found = search_all(
-            lambda start, stop: points(images[start:stop]), len(images), among, pool, count, threads, world
-        )
-    return Neighbours(found.positions, on_both_sides(found, pool, mutual) if mutual else None)
+        return nearest(Whitening.of(features)(features), count, pool, threads, world)
+    points, among = space(network, images, pool, config)
+    return _all_nearest(lambda start, stop: points(images[start:stop]), len(images), among, pool, count, threads, world)
 
 
 def space(network: ClusterNetwork | None, images: Tensor, pool: Tensor, config: Config) -> tuple[Points, Tensor]:
@@ -188,20 +219,8 @@ class Pool:
         return pixels
 
 
-def partners(neighbours: Neighbours, positions: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """For each image either itself or, with probability ``share``, one of its neighbours. (B,)
-
-    Where it matters which are mutual, one of these, the nearest up to twice as often as the farthest; an image that has
-    none stays with itself.
-    """
-    table, mutual = neighbours
-    column = torch.randint(table.shape[1], (len(positions),), generator=generator)
+def partners(neighbours: Tensor, positions: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """For each image either itself or, with probability ``share``, one of its neighbours. (B,)"""
+    column = torch.randint(neighbours.shape[1], (len(positions),), generator=generator)
     chosen = torch.rand(len(positions), generator=generator) < share
-    if mutual is not None:
-        which = mutual[positions]
-        count = which.sum(1)
-        chosen &= count > 0
-        # The column of the mutual neighbour of this rank.
-        rank = column % count.clamp(min=1)
-        column = (which & (which.cumsum(1) == rank[:, None] + 1)).int().argmax(1)
-    return torch.where(chosen, table[positions, column].long(), positions)
+    return torch.where(chosen, neighbours[positions, column], positions)

@@ -34,8 +34,6 @@ from .world import ALONE, World
 
 AGREE_EVERY = 100
 """Steps after which processes compare their weights."""
-MOST_IMAGES = 2**31
-"""Positions of neighbours have 32 bits."""
 
 
 def available_threads() -> int:
@@ -69,7 +67,7 @@ class Trainer:
         self.views = 0
         self.seconds = 0.0
         self.optimizer: torch.optim.Optimizer | None = None
-        self.neighbours: neighbours.Neighbours | None = None
+        self.neighbours: Tensor | None = None
         self.pool = neighbours.Pool(images, config.seed)
         self.seen: tuple[int, Tensor] | None = None
         """What merging saw of the images, for the step of this number, if that comes next: a trunk soon changes."""
@@ -146,7 +144,7 @@ class Trainer:
         both = torch.stack(labels, 1)[..., self.network.heads // 2].cpu()
         return self._measure(*team.gather(both, whole).unbind(1))
 
-    def _alike(self, network: ClusterNetwork | None, known: Tensor | None = None) -> neighbours.Neighbours:
+    def _alike(self, network: ClusterNetwork | None, known: Tensor | None = None) -> Tensor:
         return neighbours.alike(network, self.images, self.config, self.threads, self.world, known)
 
     def _take_seen(self, step: schedule.Step) -> Tensor | None:
@@ -157,8 +155,7 @@ class Trainer:
     def _merge(self, step: schedule.Step) -> Measures:
         if self.neighbours is None:
             self.neighbours = self._alike(None)
-        nearest = self.neighbours.positions[:, : self.config.relaxed.neighbours]
-        trial = merge.try_borders(self.network, self.images, nearest, self.config, step.number, self.world)
+        trial = merge.try_borders(self.network, self.images, self.neighbours, self.config, step.number, self.world)
         counts = (trial.wide + trial.alike).double().numpy()
         trees = [merge.merge_tree(table, self.config.merge.smallest) for table in counts]
         positions = neighbours.pool_positions(len(self.images), self.config.seed)
@@ -171,7 +168,7 @@ class Trainer:
         self.searched = self.network.one_head(self.merged.head)
         self.optimizer = None  # its memory is of parameters that are no more
         self.network = condense.condense(
-            self.network, self.images, seen, nearest, trees, self.merged, self.config, step.number, self.world
+            self.network, self.images, seen, self.neighbours, trees, self.merged, self.config, step.number, self.world
         )
         self.seen = step.number + 1, seen
         return self._measure(*(outputs_of(self.network, side).argmax(-1) for side in seen.unbind(1)))
@@ -230,7 +227,7 @@ class Trainer:
         if self.searched:
             tensors |= {f"searched.{name}": value for name, value in self.searched.state_dict().items()}
         if self.neighbours is not None:
-            tensors |= self.neighbours.tensors
+            tensors["neighbours"] = self.neighbours
         optimizer = self.optimizer.state_dict() if self.optimizer else None
         if optimizer:
             for index, slots in optimizer["state"].items():
@@ -253,7 +250,7 @@ class Trainer:
         channels = self.images.shape[1]
         self.network = network_of(snapshot, self.config, channels, self.backbone)
         self.searched = searched_network_of(snapshot, self.config, channels, self.backbone)
-        self.neighbours = neighbours.Neighbours.of(tensors)
+        self.neighbours = tensors.get("neighbours")
         self.seen = None
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
         self.merged = merged_of(snapshot)
@@ -273,8 +270,6 @@ def check_fit(images: Tensor, config: Config) -> None:
     """Refuse images and settings that do not fit each other."""
     if images.dtype != torch.uint8 or images.ndim != 4:
         raise ValueError(f"images are {images.dtype} of shape {tuple(images.shape)}; uint8 (N, C, H, W) is wanted")
-    if len(images) >= MOST_IMAGES:
-        raise ValueError(f"there are {len(images)} images; fewer than {MOST_IMAGES} can be told apart")
     kinds = {stage.kind for stage in config.schedule}
     for kind, batch in schedule.batch_sizes(config).items():
         if kind in kinds and batch > len(images):

@@ -60,19 +60,9 @@ def check_position(snapshot: Snapshot, config: Config, channels: int, images: in
         _check_optimizer(data["optimizer"], tensors, [_outline(config, channels, data["clusters"], data["heads"])])
         _demand(neighbours is not None or upcoming.kind == "consolidate", "neighbours")
     if neighbours is not None:
-        # Earlier versions had 64 bits for each.
-        _demand(neighbours.dtype in (torch.int32, torch.int64), "neighbours")
-        _demand(neighbours.ndim == 2 and len(neighbours) == images, "neighbours")
+        _demand(neighbours.dtype == torch.int64 and neighbours.ndim == 2 and len(neighbours) == images, "neighbours")
         inside = neighbours.numel() == 0 or (int(neighbours.min()) >= 0 and int(neighbours.max()) < images)
         _demand(neighbours.numel() > 0 and inside, "neighbours")
-        _check_mutual(tensors.get("mutual"), neighbours, config)
-
-
-def _check_mutual(mutual: Tensor | None, neighbours: Tensor, config: Config) -> None:
-    """Refuse a snapshot that does not say which neighbours are mutual where the settings ask for it."""
-    _demand((mutual is None) == (config.relaxed.mutual == 0), "mutual neighbours")
-    if mutual is not None:
-        _demand(mutual.dtype == torch.bool and mutual.shape == neighbours.shape, "mutual neighbours")
 
 
 def check_labeller(
