@@ -100,6 +100,8 @@ class Choice(NamedTuple):
     """What each head's label of an image says about the label of its neighbour, at the cut, in nats."""
     agreement: list[float]
     """Adjusted Rand index of the chosen head with every head at the cut."""
+    largest: float = 1.0
+    """How many times its even share of the views the largest cluster has once parts have moved."""
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> Choice:

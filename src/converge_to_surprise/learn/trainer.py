@@ -136,9 +136,10 @@ class Trainer:
         if share is not None:
             positions, partners = share.of(positions), share.of(partners)
         pixels = self.images[positions]
+        lopsided = self.merged is not None and self.merged.largest > relaxed.LOPSIDED
         labels = relaxed.relaxed_step(
             self.network, self.optimizer, pixels, self.pool.partners(pixels, positions, partners), self.config,
-            relaxed.Moment(step.number, step.in_stage, step.progress, refining), team, share,
+            relaxed.Moment(step.number, step.in_stage, step.progress, refining, lopsided), team, share,
         )  # fmt: skip
         # The head in the middle has the middle one of the floors.
         both = torch.stack(labels, 1)[..., self.network.heads // 2].cpu()
@@ -171,7 +172,10 @@ class Trainer:
             self.network, self.images, seen, self.neighbours, trees, self.merged, self.config, step.number, self.world
         )
         self.seen = step.number + 1, seen
-        return self._measure(*(outputs_of(self.network, side).argmax(-1) for side in seen.unbind(1)))
+        labels_i, labels_j = (outputs_of(self.network, side).argmax(-1).cpu() for side in seen.unbind(1))
+        sizes = torch.cat([labels_i, labels_j]).bincount()
+        self.merged = self.merged._replace(largest=float(sizes.max() / sizes.sum()) * self.merged.clusters)
+        return self._measure(labels_i, labels_j)
 
     def _consolidate(self, step: schedule.Step) -> Measures:
         if step.first:
