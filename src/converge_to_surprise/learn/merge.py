@@ -259,6 +259,15 @@ def choose(trees: list[Tree], alike: Tensor, labels: Labels, settings: Merge) ->
     return Choice(clusters, head, tree.representatives(clusters), tree.joins, borders, information, agreed)
 
 
+def largest(labels: Tensor, clusters: int) -> float:
+    """How many times its even share the largest cluster has.
+
+    >>> largest(torch.tensor([0, 0, 0, 1, 1, 2]), clusters=4)
+    2.0
+    """
+    return float(labels.bincount().max()) * clusters / len(labels)
+
+
 def grouped(joint: Tensor, groups: list[int]) -> Tensor:
     """Counts of output pairs (K, K) as counts of cluster pairs."""
     index = torch.tensor(groups)

@@ -173,8 +173,8 @@ class Trainer:
         )
         self.seen = step.number + 1, seen
         labels_i, labels_j = (outputs_of(self.network, side).argmax(-1).cpu() for side in seen.unbind(1))
-        sizes = torch.cat([labels_i, labels_j]).bincount()
-        self.merged = self.merged._replace(largest=float(sizes.max() / sizes.sum()) * self.merged.clusters)
+        largest = merge.largest(torch.cat([labels_i, labels_j]), self.merged.clusters)
+        self.merged = self.merged._replace(largest=largest)
         return self._measure(labels_i, labels_j)
 
     def _consolidate(self, step: schedule.Step) -> Measures:
