@@ -69,8 +69,6 @@ WRONG: list[tuple[type[Any], str, Any]] = [
     (Relaxed, "diversity_floor", (0.5, 3)),
     (Relaxed, "diversity_floor", (9, 3)),
     (Relaxed, "neighbours", 0),
-    (Relaxed, "refine_diversity", -0.1),
-    (Relaxed, "refine_diversity", math.inf),
     (Relaxed, "neighbour_share", 1.1),
     (Relaxed, "refine_learning_rate", 0),
     (Relaxed, "refine_temperature", 0.0),

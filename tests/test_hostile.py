@@ -6,7 +6,6 @@ import ast
 import contextlib
 import gzip
 import json
-import math
 import random
 import resource
 import shutil
@@ -34,14 +33,12 @@ from converge_to_surprise.config import Config, SettingError, Stage
 from converge_to_surprise.data import datasets, room
 from converge_to_surprise.data.idx import read_idx
 from converge_to_surprise.learn import schedule
-from converge_to_surprise.learn.merge import Choice
 from converge_to_surprise.learn.snapshot import Snapshot
 from converge_to_surprise.run import checkpoint, modelfile, names
 from converge_to_surprise.run.files import LARGEST_JSON, read_json
 from converge_to_surprise.run.model import Model
 from converge_to_surprise.run.opening import open_newest
 from converge_to_surprise.run.rundir import RunFolder
-from converge_to_surprise.run.vetting import check_merged
 
 fuzz = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 slow_fuzz = settings(fuzz, max_examples=10)
@@ -201,20 +198,6 @@ def test_a_checkpoint_cannot_ask_for_a_huge_network(run: RunFolder) -> None:
     for change in ({"clusters": 10**9}, {"heads": 10**9}, {"clusters": 4096, "heads": 256}):
         forged_checkpoint(run, whole.tensors, whole.data | change)
         refused(lambda: open_newest(run), "cannot be right")
-
-
-@pytest.mark.parametrize(
-    ("largest", "right"), [(None, True), (2.5, True), (math.nan, False), ("2", False), ([], False)]
-)
-def test_the_largest_cluster_is_told_by_a_number_or_by_an_earlier_version_not_at_all(
-    largest: object, right: bool
-) -> None:
-    tree = {"clusters": 1, "head": 0, "outputs": [0], "joins": [], "borders": {}, "information": [], "agreement": []}
-    merged = tree if largest is None else tree | {"largest": largest}
-    with contextlib.nullcontext() if right else pytest.raises(ValueError, match="its merge tree cannot be right"):
-        check_merged(merged, 2)
-    if right:
-        assert Choice.of(merged).largest == (largest or 1.0)
 
 
 def test_a_configuration_cannot_ask_for_more_than_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

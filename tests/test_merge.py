@@ -163,12 +163,6 @@ def test_grouped_counts_keep_their_sum() -> None:
     assert result.sum() == joint.sum()
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(6, 9))
-def test_the_largest_cluster_against_its_even_share(labels: list[int], clusters: int) -> None:
-    most = max(labels.count(k) for k in labels)
-    assert merge.largest(torch.tensor(labels), clusters) == pytest.approx(most / (len(labels) / clusters))
-
-
 def test_one_head_labels_as_it_did_among_the_others() -> None:
     network = fresh_network(1, Network(clusters=5, width=2, folded=True), heads=3, seed=0).eval()
     images = torch.rand(20, 1, 8, 8)

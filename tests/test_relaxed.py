@@ -16,12 +16,12 @@ from converge_to_surprise.config import Config, Network, Relaxed, Stage
 from converge_to_surprise.core import surprise
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn import merge, neighbours, relaxed
+from converge_to_surprise.learn import neighbours, relaxed
 from converge_to_surprise.learn import trainer as learner
 from converge_to_surprise.learn.backbone import fresh_network
 from converge_to_surprise.learn.labelling import label_views, view_features
 from converge_to_surprise.learn.neighbours import alike
-from converge_to_surprise.learn.network import ClusterNetwork, flatten
+from converge_to_surprise.learn.network import ClusterNetwork
 from converge_to_surprise.learn.record import Measures, measure
 from converge_to_surprise.learn.trainer import Trainer
 
@@ -109,14 +109,14 @@ def test_a_calibrated_start_looks_in_all_directions_alike(small: Config) -> None
     assert float(spread.max() / spread.min()) < 2.0
 
 
-def one_step(small: Config, settings: Relaxed, refining: bool, lopsided: bool = False, progress: float = 0.0) -> Tensor:
+def one_step(small: Config, settings: Relaxed, refining: bool) -> Tensor:
     """How the head changes in one step from the same start, on the same images."""
     images, _ = striped_images(40)
     network = fresh_network(1, Network(clusters=8, width=2), 1, 0)
     config = replace(small, relaxed=settings)
     relaxed.calibrate(network, images, config)
     start = network.head.weight.detach().clone()
-    moment = relaxed.Moment(number=0, in_stage=100, progress=progress, refining=refining, lopsided=lopsided)
+    moment = relaxed.Moment(number=0, in_stage=100, progress=0.0, refining=refining)
     relaxed.relaxed_step(network, relaxed.optimizer(network, config), images[:20], images[20:], config, moment)
     return network.head.weight.detach() - start
 
@@ -134,66 +134,6 @@ def test_each_stage_has_its_own_temperature(small: Config) -> None:
     assert torch.equal(one_step(small, cold, False), one_step(small, warm, False))
     assert not torch.equal(one_step(small, cold, True), one_step(small, warm, True))
     assert torch.equal(one_step(small, warm, True), one_step(small, both, True))
-
-
-@given(st.lists(st.floats(0.01, 1), min_size=2, max_size=8), st.floats(0, 1))
-def test_even_sizes_gain_most_and_less_and_less(sizes: list[float], progress: float) -> None:
-    share = torch.tensor(sizes)[None] / sum(sizes)
-    even = torch.full_like(share, 1 / len(sizes))
-    settings = Relaxed(refine_diversity=0.3)
-    gain, most = (float(relaxed.evening(part, settings, progress)) for part in (share, even))
-    assert gain <= most + 1e-6
-    assert most == pytest.approx(0.3 * max(0.0, 1 - 2 * progress) * math.log(len(sizes)), abs=1e-5)
-
-
-def test_sizes_are_evened_in_the_first_half_of_refining_if_a_cluster_is_too_large(small: Config) -> None:
-    without, pulled = Relaxed(), Relaxed(refine_diversity=0.3)
-    plain = one_step(small, without, True)
-    assert not torch.equal(one_step(small, pulled, True, lopsided=True), plain)
-    assert torch.equal(one_step(small, pulled, True), plain)
-    assert torch.equal(one_step(small, without, True, lopsided=True), plain)
-    assert torch.equal(one_step(small, pulled, False, lopsided=True), one_step(small, without, False))
-    late = [one_step(small, settings, True, lopsided=True, progress=0.5) for settings in (without, pulled)]
-    assert torch.equal(*late)
-
-
-@pytest.mark.parametrize(("limit", "expected"), [(0.0, True), (64.0, False)])
-def test_whether_a_cluster_is_too_large_is_seen_when_clusters_are_merged(
-    limit: float, expected: bool, small: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    images, _ = striped_images(80)
-    stages = (Stage("search", "relaxed", 2), Stage("merge", "merge", 1), Stage("refine", "refine", 1))
-    config = replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40))
-    monkeypatch.setattr(relaxed, "LOPSIDED", limit)
-    moments: list[relaxed.Moment] = []
-    original = relaxed.relaxed_step
-
-    def watched(*arguments: Any) -> tuple[Tensor, Tensor]:
-        moments.append(arguments[5])
-        return original(*arguments)
-
-    monkeypatch.setattr(relaxed, "relaxed_step", watched)
-    trainer = Trainer(images, config)
-    for record in trainer.run():
-        if record.kind == "merge":
-            assert trainer.merged is not None
-            labels = torch.cat(label_views(trainer.network, images, config.views))
-            assert trainer.merged.largest == merge.largest(labels, trainer.merged.clusters)
-    assert [moment.lopsided for moment in moments] == [False] * 4 + [expected] * 2
-
-
-def test_the_pull_changes_nothing_where_no_cluster_is_too_large(small: Config) -> None:
-    """Bit for bit: what is known of such a run holds with it and without."""
-    images, _ = striped_images(80)
-    stages = (Stage("search", "relaxed", 4), Stage("merge", "merge", 1), Stage("refine", "refine", 2))
-    ends = []
-    for pull in (0.0, 0.3):
-        trainer = Trainer(images, replace(small, schedule=stages, relaxed=Relaxed(batch=40, refine_diversity=pull)))
-        list(trainer.run())
-        assert trainer.merged is not None
-        assert trainer.merged.largest <= relaxed.LOPSIDED
-        ends.append(flatten(trainer.network))
-    assert torch.equal(*ends)
 
 
 def test_at_a_higher_temperature_sure_views_still_teach() -> None:

@@ -43,8 +43,6 @@ RELAXED_EPOCHS = 10
 """... and at least so many times through all images. Refining takes half as long."""
 WARM = 0.1
 """Temperature of the fast search's refining, four times that of the search itself."""
-EVEN = 0.3
-"""Weight of its pull towards clusters of even size, where merging left a very large one."""
 
 
 def auto_augmentation(channels: int, height: int, width: int) -> Augmentation:
@@ -118,5 +116,4 @@ def _relaxed(config: Config, images: int) -> Config:
         Stage("merge", "merge", 1),
         Stage("refine", "refine", -(-epochs // 2)),
     )
-    relaxed = replace(config.relaxed, batch=batch, refine_temperature=WARM, refine_diversity=EVEN)
-    return replace(config, schedule=schedule, relaxed=relaxed)
+    return replace(config, schedule=schedule, relaxed=replace(config.relaxed, batch=batch, refine_temperature=WARM))

@@ -143,9 +143,6 @@ class Relaxed:
     refine_temperature: float = 0.025
     """The same once clusters are merged. No more are to be found then, and with a higher one images deep inside a
     cluster go on teaching where its borders are."""
-    refine_diversity: float = 0.0
-    """Weight of the pull towards clusters of even size in the first half of refining, if merging left one that has more
-    than twice its even share."""
     heads: int = 8
     """Independent linear heads on one trunk."""
     calibrate: bool = True
@@ -169,7 +166,6 @@ class Relaxed:
     def __post_init__(self) -> None:
         check(0 < self.temperature < math.inf, "relaxed.temperature", self.temperature, "above 0")
         check(0 < (warm := self.refine_temperature) < math.inf, "relaxed.refine_temperature", warm, "above 0")
-        check(0 <= (pull := self.refine_diversity) < math.inf, "relaxed.refine_diversity", pull, "at least 0")
         check(1 <= self.heads <= 256, "relaxed.heads", self.heads, "from 1 to 256")
         check(self.batch >= 2, "relaxed.batch", self.batch, "at least 2 images")
         check(0 < self.learning_rate < math.inf, "relaxed.learning_rate", self.learning_rate, "above 0")

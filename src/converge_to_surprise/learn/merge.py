@@ -100,8 +100,6 @@ class Choice(NamedTuple):
     """What each head's label of an image says about the label of its neighbour, at the cut, in nats."""
     agreement: list[float]
     """Adjusted Rand index of the chosen head with every head at the cut."""
-    largest: float = 1.0
-    """How many times its even share of the views the largest cluster has once parts have moved."""
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> Choice:
@@ -257,15 +255,6 @@ def choose(trees: list[Tree], alike: Tensor, labels: Labels, settings: Merge) ->
     head = max(range(len(trees)), key=lambda h: (able[h], information[h] * agreement[h].mean(), -h))
     tree, agreed = trees[head], [float(value) for value in agreement[head]]
     return Choice(clusters, head, tree.representatives(clusters), tree.joins, borders, information, agreed)
-
-
-def largest(labels: Tensor, clusters: int) -> float:
-    """How many times its even share the largest cluster has.
-
-    >>> largest(torch.tensor([0, 0, 0, 1, 1, 2]), clusters=4)
-    2.0
-    """
-    return float(labels.bincount().max()) * clusters / len(labels)
 
 
 def grouped(joint: Tensor, groups: list[int]) -> Tensor:

@@ -9,8 +9,6 @@ During the first part of the search a head whose effective number of clusters ex
 apart, which makes sure that more clusters appear than will remain; merging then joins those that belong together. The
 floors differ from head to head, so no single number of clusters is favoured. Once they are merged, refining moves the
 borders with a higher T: at the low one the softmax is all but an argmax, and only images on a border have a gradient.
-If merging left a cluster with more than twice its even share, which is likely several things that were joined, clusters
-of even size are favoured for a while.
 """
 
 from __future__ import annotations
@@ -35,10 +33,6 @@ WARM_UP = 30
 """Steps over which the learning rate rises."""
 FLOOR = 1e-5
 """The learning rate at the end of the cosine."""
-LOPSIDED = 2.0
-"""Refining favours even sizes if the largest cluster has more than this many times its even share ..."""
-EVENING_UNTIL = 0.5
-"""... less and less, up to this fraction of the refining."""
 
 
 def relaxed_surprise(
@@ -86,11 +80,6 @@ def diversity(share: Tensor, settings: Relaxed, progress: float) -> Tensor:
     return settings.diversity * lacking.clamp(max=0)
 
 
-def evening(share: Tensor, settings: Relaxed, progress: float) -> Tensor:
-    """What a head gains while refining for clusters of even size: weight · H(p), vanishing. (heads,)"""
-    return settings.refine_diversity * max(0.0, 1 - progress / EVENING_UNTIL) * entropy(share)
-
-
 def optimizer(network: ClusterNetwork, config: Config) -> torch.optim.Adam:
     return torch.optim.Adam(network.parameters(), lr=config.relaxed.learning_rate)
 
@@ -103,8 +92,6 @@ class Moment(NamedTuple):
     progress: float
     refining: bool
     """Whether clusters are merged already: the pull is over and the steps are smaller."""
-    lopsided: bool = False
-    """Whether merging left a cluster that is too large to be a single thing."""
 
 
 def relaxed_step(
@@ -136,8 +123,6 @@ def relaxed_step(
     score, mean = relaxed_surprise(soft_i, soft_j, world, share)
     if not moment.refining:
         score = score + diversity(mean, settings, moment.progress)
-    elif moment.lopsided:
-        score = score + evening(mean, settings, moment.progress)
     peak = settings.refine_learning_rate if moment.refining else settings.learning_rate
     for group in ascent.param_groups:
         group["lr"] = learning_rate(peak, moment.in_stage, moment.progress)

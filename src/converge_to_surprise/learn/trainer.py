@@ -136,10 +136,9 @@ class Trainer:
         if share is not None:
             positions, partners = share.of(positions), share.of(partners)
         pixels = self.images[positions]
-        lopsided = self.merged is not None and self.merged.largest > relaxed.LOPSIDED
         labels = relaxed.relaxed_step(
             self.network, self.optimizer, pixels, self.pool.partners(pixels, positions, partners), self.config,
-            relaxed.Moment(step.number, step.in_stage, step.progress, refining, lopsided), team, share,
+            relaxed.Moment(step.number, step.in_stage, step.progress, refining), team, share,
         )  # fmt: skip
         # The head in the middle has the middle one of the floors.
         both = torch.stack(labels, 1)[..., self.network.heads // 2].cpu()
@@ -172,10 +171,7 @@ class Trainer:
             self.network, self.images, seen, self.neighbours, trees, self.merged, self.config, step.number, self.world
         )
         self.seen = step.number + 1, seen
-        labels_i, labels_j = (outputs_of(self.network, side).argmax(-1).cpu() for side in seen.unbind(1))
-        largest = merge.largest(torch.cat([labels_i, labels_j]), self.merged.clusters)
-        self.merged = self.merged._replace(largest=largest)
-        return self._measure(labels_i, labels_j)
+        return self._measure(*(outputs_of(self.network, side).argmax(-1) for side in seen.unbind(1)))
 
     def _consolidate(self, step: schedule.Step) -> Measures:
         if step.first:

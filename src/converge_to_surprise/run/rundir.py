@@ -42,7 +42,6 @@ LATER = {
     ("views", "ground"): "kept",
     ("network", "border"): "black",
     ("relaxed", "refine_temperature"): 0.025,
-    ("relaxed", "refine_diversity"): 0.0,
 }
 """Settings that came later, by section and name, and what earlier versions did: a run of theirs stays what it was."""
 

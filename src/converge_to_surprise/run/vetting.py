@@ -110,8 +110,7 @@ def check_merged(merged: dict[str, Any], outputs: int) -> None:
     _demand(all(len(join) == 3 and _outputs(join[:2], outputs) and _is_number(join[2]) for join in joins), "joins")
     _demand(len(joins) < outputs and _is_count(merged["clusters"]) and _is_count(merged["head"]), "merge tree")
     _demand(1 <= merged["clusters"] == len(merged["outputs"]), "clusters")
-    largest = [merged.get("largest", 1.0)]  # earlier versions did not say it
-    for numbers in (merged["borders"].values(), merged["information"], merged["agreement"], largest):
+    for numbers in (merged["borders"].values(), merged["information"], merged["agreement"]):
         _demand(all(map(_is_number, numbers)), "merge tree")
 
 
