@@ -4,13 +4,15 @@
 
 Evenness is exp H of the clusters' sizes over their number, 1 if all are of one size. For each data set: its rank
 correlation (Spearman) with ACC, NMI and ARI, and what the most even of n runs reaches on average over all choices of n
-among them. Classes serve for this evaluation only; sizes and scores are those of the test split.
+among them. Classes serve for this evaluation only; sizes and scores are those that the table has.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,33 +20,35 @@ from typing import Any
 import numpy as np
 from scipy.stats import entropy, spearmanr
 
+from converge_to_surprise.reproduce.tables import METRICS, Row, cells
+from converge_to_surprise.reproduce.variants import FULL
 from converge_to_surprise.run.files import write_json
 from converge_to_surprise.run.session import versions
 
 RESULTS = Path(__file__).parent / "results"
-MEASURES = ("acc", "nmi", "ari")
 
 
-def evenness(row: dict[str, Any]) -> float:
+def evenness(row: Row) -> float:
     """1 if all clusters are of one size, less the more they differ."""
     sizes = [cluster["size"] for cluster in row["clusters"]]
     return float(np.exp(entropy(sizes))) / len(sizes)
 
 
-def most_even(rows: list[dict[str, Any]], count: int) -> dict[str, float]:
+def most_even(rows: list[Row], count: int) -> dict[str, float]:
     """Mean scores of the most even of ``count`` runs, over all choices."""
     chosen = [max(some, key=evenness) for some in combinations(rows, count)]
-    return {name: round(100 * float(np.mean([row["metrics"][name] for row in chosen])), 2) for name in MEASURES}
+    return {name: round(100 * float(np.mean([row["metrics"][name] for row in chosen])), 2) for name in METRICS}
 
 
-def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def judged(rows: list[Row]) -> dict[str, Any]:
+    """How evenness orders the runs, and what choosing by it would give."""
     values = [evenness(row) for row in rows]
     return {
         "seeds": [row["seed"] for row in rows],
         "evenness": [round(value, 3) for value in values],
         "rank correlation": {
             name: round(float(spearmanr(values, [row["metrics"][name] for row in rows]).statistic), 2)
-            for name in MEASURES
+            for name in METRICS
         },
         "most even of": {count: most_even(rows, count) for count in range(1, len(rows) + 1)},
     }
@@ -55,12 +59,12 @@ def main() -> None:
     parser.add_argument("--table", type=Path, default=RESULTS / "table1.json")
     parser.add_argument("--out", type=Path, default=RESULTS / "evenness.json")
     options = parser.parse_args()
-    rows: list[dict[str, Any]] = json.loads(options.table.read_text(encoding="utf-8"))["runs"]
-    found = {}
-    for name in dict.fromkeys(row["dataset"] for row in rows):
-        found[name] = judged([row for row in rows if row["dataset"] == name and row["variant"] == "full"])
-        print(name, json.dumps(found[name]), flush=True)
-    write_json(options.out, {"command": "python benchmarks/evenness.py", "versions": versions(), "sets": found})
+    rows: list[Row] = json.loads(options.table.read_text(encoding="utf-8"))["runs"]
+    found = {name: judged(cell.rows) for (name, variant), cell in cells(rows).items() if variant == FULL}
+    for name, figures in found.items():
+        print(name, json.dumps(figures))
+    command = shlex.join(["python", "benchmarks/evenness.py", *sys.argv[1:]])
+    write_json(options.out, {"command": command, "versions": versions(), "sets": found})
 
 
 if __name__ == "__main__":
