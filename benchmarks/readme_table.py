@@ -45,6 +45,8 @@ def main_table(rows: list[dict[str, Any]]) -> str:
             both = three(tuple(cell.spread(f"{name}_both", 100) for name in tables.METRICS))
             paper = f"{three(theirs[2:5])}, {shown(theirs.clusters)}" if theirs else tables.ABSENT
             lines.append([title, *tables.measured(cell)[:6], both, paper])
+            if (first := cell.first_starts()) is not None:
+                lines.append([f"{title}, one start", *tables.measured(first)[:6], tables.ABSENT, tables.ABSENT])
     header = ["data", *tables.MEASURED[:6], "both views: ACC / NMI / ARI", "the paper: ACC / NMI / ARI, K̂"]
     return tables.markdown(header, lines)
 

@@ -300,3 +300,10 @@ def purity(clusters: Sequence[int], classes: Sequence[int]) -> float:
         inside = [b for a, b in zip(clusters, classes, strict=True) if a == k]
         total += max(inside.count(b) for b in set(inside))
     return total / len(clusters)
+
+
+def evenness(sizes: Sequence[int]) -> float:
+    """How many clusters of one size would be as hard to guess, without one, as a share of how many there are."""
+    held = [size for size in sizes if size]
+    surprise = -sum(size / sum(held) * math.log(size / sum(held)) for size in held)
+    return (math.exp(surprise) - 1) / len(held)

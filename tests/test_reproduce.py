@@ -32,6 +32,7 @@ schedule = ["search=relaxed:{epochs}", "merge=merge:1"]
 network = {{ clusters = 6, width = 2 }}
 relaxed = {{ heads = 2, batch = 30 }}
 merge = {{ wide_pairs = 60, alike_pairs = 60, clusters = 6 }}
+starts = 1
 """
 
 
@@ -48,15 +49,18 @@ def settings(folder: Path, epochs: int = 2) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
+def bars_as_usps(folder: Path) -> Path:
     images, classes = striped_images(260)
     pixels = images[:, 0].numpy()
     np.savez(
         folder / "usps.npz", x_train=pixels[:60], y_train=classes[:60], x_test=pixels[60:], y_test=classes[60:]
     )  # fmt: skip
     return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bars_as_usps(tmp_path_factory.mktemp("data"))
 
 
 def words(target: str, data: Path, out: Path, seeds: str, epochs: int = 2) -> list[str]:

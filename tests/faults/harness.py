@@ -31,13 +31,16 @@ COMMON = """
 SETTINGS = {
     "evolution": f"""{COMMON} --search evolution --schedule explore=evolution:3 strong=evolution:2:2@1
         --evolution.population 2 --evolution.batch 10 --evolution.ramp-epochs 2""",
-    "relaxed": f"""{COMMON} --search relaxed
+    "starts": f"""{COMMON} --search evolution --starts 2 --schedule explore=evolution:2 strong=evolution:1:2@1
+        --evolution.population 2 --evolution.batch 12 --evolution.ramp-epochs 2""",
+    "relaxed": f"""{COMMON} --search relaxed --starts 1
         --schedule search=relaxed:4 merge=merge:1 refine=refine:1 settle=consolidate:3
         --relaxed.heads 2 --relaxed.batch 10 --merge.clusters 6 --merge.wide-pairs 100 --merge.alike-pairs 100
         --relaxed.diversity-floor 4 4 --relaxed.temperature 0.1 --network.width 4""",
 }
 STEPS = 34
-"""Steps of either: 5 epochs of 6 updates and 4 passes; or 24 updates, a merge, 6 updates and 3 passes."""
+"""Steps of each: 5 epochs of 6 updates and 4 passes; or twice 3 epochs of 5 updates and 2 passes; or 24 updates, a
+merge, 6 updates and 3 passes."""
 IMAGES = 60
 LARGE = 3000
 """Pixels on a side of a large picture: 36 MB when it is decoded."""

@@ -236,6 +236,8 @@ class Config:
     """Processes on this machine that share the work and the threads."""
     device: str = "auto"
     """Where to compute: cuda, cuda:1, mps, cpu; auto takes the first of cuda, mps and cpu that is there."""
+    starts: int = 1
+    """Random starts, one after another; of what comes of them the most even clusters are taken."""
     precision: Precision = "float32"
     """Numbers in training: float32; tf32 or float16 (on CUDA) and bfloat16 (on CUDA or the processor) are faster where
     the hardware has them. Images are always labelled in float32."""
@@ -255,6 +257,7 @@ class Config:
         check(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1", most=2**63)
         check(0 <= self.threads <= 1024, "threads", self.threads, "from 0 to 1024")
         check(1 <= self.processes <= 1024, "processes", self.processes, "from 1 to 1024")
+        check(1 <= self.starts <= 1000, "starts", self.starts, "from 1 to 1000")
         known = get_args(Precision)
         check(self.precision in known, "precision", self.precision, "one of " + ", ".join(known))
         check(0 <= self.checkpoint_seconds < math.inf, "checkpoint_seconds", self.checkpoint_seconds, "at least 0")

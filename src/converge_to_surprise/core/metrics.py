@@ -1,12 +1,16 @@
-"""How well clusters match known classes (paper 4.1). For evaluation only: nothing in training sees a class."""
+"""How well clusters match known classes (paper 4.1), for evaluation only: nothing in training sees a class. And how
+even they are, which needs none.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
+from scipy.special import entr
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 Labels = npt.NDArray[np.integer[Any]]
@@ -46,6 +50,19 @@ def adjusted_rand_index(clusters: Labels, classes: Labels) -> float:
 def purity(clusters: Labels, classes: Labels) -> float:
     """The share of images that belong to the most frequent class of their cluster."""
     return float(confusion(clusters, classes).max(axis=1).sum() / len(clusters))
+
+
+def evenness(sizes: Iterable[int]) -> float:
+    """(exp H - 1) / K for K clusters whose sizes have the entropy H: 0 for one cluster, 1 - 1 / K for K of one size.
+
+    exp H is how many clusters there are in effect. As a share of K it says how even they are; without the first of them
+    everything in one cluster is not called even. No class is needed.
+
+    >>> evenness([7]), evenness([50, 50]), round(evenness([90, 10]), 3), evenness([25] * 4)
+    (0.0, 0.5, 0.192, 0.75)
+    """
+    held = np.array([size for size in sizes if size > 0], dtype=np.float64)
+    return float(np.exp(entr(held / held.sum()).sum()) - 1) / len(held) if len(held) else 0.0
 
 
 def dominant(clusters: Labels, classes: Labels) -> dict[int, tuple[int, float]]:

@@ -50,6 +50,9 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         ``fast``: minutes on a laptop. ``paper``: the paper's method and numbers to the letter.
     search : {"relaxed", "evolution"} or None
         In place of the preset's search.
+    n_init : int or None
+        Random starts, of which the one with the most even clusters is taken; None: two with the fast preset's search,
+        else one.
     augmentation : {"auto", "mnist", "fashion-mnist", "usps", "digits"}
         Which changes of a picture mean nothing: by default those that suit most pictures of their size. Those of a
         named data set are for things on black ground, which is then not removed.
@@ -105,6 +108,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         n_clusters: int | None = None,
         preset: presets.PresetName = "fast",
         search: SearchName | None = None,
+        n_init: int | None = None,
         augmentation: Literal["auto", "mnist", "fashion-mnist", "usps", "digits"] = "auto",
         image_shape: tuple[int, ...] | None = None,
         image_size: int | None = None,
@@ -122,6 +126,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.n_clusters = n_clusters
         self.preset = preset
         self.search = search
+        self.n_init = n_init
         self.augmentation = augmentation
         self.image_shape = image_shape
         self.image_size = image_size
@@ -280,6 +285,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         base = presets.resolve(self.preset, self.search, self.augmentation, len(images), shape, backbone=given)
         base = replace(
             base,
+            starts=base.starts if self.n_init is None else self.n_init,
             network=replace(base.network, clusters=self.max_clusters),
             merge=replace(base.merge, clusters=self.n_clusters or 0),
         )

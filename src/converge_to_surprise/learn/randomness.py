@@ -18,6 +18,19 @@ def _sequence(seed: int, purpose: str, position: tuple[int, ...]) -> np.random.S
     return np.random.SeedSequence([seed, zlib.crc32(purpose.encode()), *position])
 
 
+APART = 1000
+"""So much do the seeds of a run's starts differ: the runs of a table, whose seeds follow each other, share none."""
+
+
+def start_seed(seed: int, start: int) -> int:
+    """The seed of a run's start, the first being number 0.
+
+    >>> [start_seed(3, start) for start in range(3)]
+    [3, 1003, 2003]
+    """
+    return (seed + APART * start) % 2**63
+
+
 def torch_seed(seed: int, purpose: str, *position: int) -> int:
     """A seed for torch that is as good as independent for every (seed, purpose, position)."""
     return int(_sequence(seed, purpose, position).generate_state(1, np.uint64)[0] >> np.uint64(1))

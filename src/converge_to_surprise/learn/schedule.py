@@ -20,6 +20,7 @@ class Step:
     """One piece of work: an update on one batch, a merge, or one pass of consolidation."""
 
     number: int
+    """Steps of this start before this one: what is drawn in a step depends on it."""
     stage: str
     kind: StageKind
     epoch: int
@@ -32,6 +33,8 @@ class Step:
     """Steps of the stage before this one."""
     progress: float
     """How much of the stage lies behind this step, from 0 to 1."""
+    start: int = 0
+    """Starts of the run before this one."""
 
 
 def batches_per_epoch(images: int, batch: int) -> int:
@@ -49,15 +52,16 @@ def batch_sizes(config: Config) -> Mapping[str, int]:
 
 
 def steps(config: Config, images: int) -> Iterator[Step]:
-    """Every step of a run, in order."""
-    number = epoch = 0
-    for stage in config.schedule:
-        unrolled = _stage_steps(stage, config, images, epoch)
-        for in_stage, (kind, batch, batches, first, progress, epochs) in enumerate(unrolled):
-            yield Step(number, stage.name, kind, epoch + epochs, batch, batches, first, in_stage, progress)
-            number += 1
-        if stage.kind in batch_sizes(config):
-            epoch += stage.epochs
+    """Every step of a run, in order: the whole schedule, once for each start."""
+    for start in range(config.starts):
+        number = epoch = 0
+        for stage in config.schedule:
+            unrolled = _stage_steps(stage, config, images, epoch)
+            for in_stage, (kind, batch, batches, first, progress, epochs) in enumerate(unrolled):
+                yield Step(number, stage.name, kind, epoch + epochs, batch, batches, first, in_stage, progress, start)
+                number += 1
+            if stage.kind in batch_sizes(config):
+                epoch += stage.epochs
 
 
 def _stage_steps(
@@ -92,7 +96,7 @@ def count_steps(config: Config, images: int) -> int:
             epochs += stage.epochs
         else:
             total += 1 if stage.kind == "merge" else stage.epochs
-    return total
+    return total * config.starts
 
 
 def batch_positions(step: Step, images: int, seed: int, pixels: Tensor | None = None) -> Tensor:

@@ -21,6 +21,15 @@ class Snapshot(NamedTuple):
     data: dict[str, Any]
 
 
+def networks(network: ClusterNetwork, searched: ClusterNetwork | None, merged: merge.Choice | None) -> Snapshot:
+    """A network, the one before merging and how clusters were merged, if they were."""
+    tensors = {f"network.{name}": value.clone() for name, value in network.state_dict().items()}
+    if searched:
+        tensors |= {f"searched.{name}": value.clone() for name, value in searched.state_dict().items()}
+    data = {"heads": network.heads, "clusters": network.clusters, "merged": merged and merged._asdict()}
+    return Snapshot(tensors, data)
+
+
 def network_of(snapshot: Snapshot, config: Config, channels: int, backbone: Backbone | None = None) -> ClusterNetwork:
     """The network in a snapshot."""
     clusters, heads = snapshot.data["clusters"], snapshot.data["heads"]

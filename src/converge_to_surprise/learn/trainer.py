@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Generator
 from concurrent.futures import Executor
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -24,11 +25,13 @@ from ..core.views import make_views, to_float
 from . import condense, consolidate, evolution, merge, neighbours, population, randomness, relaxed, schedule
 from .backbone import Backbone, fresh_network
 from .devices import effective
+from .fitting import check_fit
 from .labelling import outputs_of, view_features
 from .network import ClusterNetwork, flatten, lively_network, load_flat
 from .precision import exact, multiplying
 from .record import Measures, Record, measure
-from .snapshot import Snapshot, merged_of, network_of, searched_network_of
+from .snapshot import Snapshot, merged_of, network_of, networks, searched_network_of
+from .starts import Outcome, Starts
 from .workers import pool, threads
 from .world import ALONE, World
 
@@ -42,7 +45,7 @@ def available_threads() -> int:
 
 
 class Trainer:
-    """Carries a network through a schedule."""
+    """Carries a network through a schedule; with several starts one after the other, and has the best in the end."""
 
     def __init__(
         self,
@@ -63,18 +66,27 @@ class Trainer:
         self.device = torch.device(config.device)
         self.threads = config.threads or available_threads()
         self.total = schedule.count_steps(config, len(images))
+        self._per_start = self.total // config.starts
         self.step = 0
         self.views = 0
         self.seconds = 0.0
         self.optimizer: torch.optim.Optimizer | None = None
         self.neighbours: Tensor | None = None
-        self.pool = neighbours.Pool(images, config.seed)
+        self.starts = Starts()
+        self._turn_to(0)
         self.seen: tuple[int, Tensor] | None = None
         """What merging saw of the images, for the step of this number, if that comes next: a trunk soon changes."""
         self.merged: merge.Choice | None = None
         self.searched: ClusterNetwork | None = None
         with threads(self.threads), exact(self.device):
             self.network = self._start()
+
+    def _turn_to(self, start: int) -> None:
+        """Work as the run of this start alone would."""
+        seed = randomness.start_seed(self.config.seed, start)
+        self.own = replace(self.config, seed=seed, starts=1)
+        """The configuration of that run."""
+        self.pool = neighbours.Pool(self.images, seed)
 
     def join(self, world: World) -> None:
         """Share the work with other processes, each of which has a trainer in the same state."""
@@ -87,15 +99,35 @@ class Trainer:
         with pool(self.threads, self.device) as workers, multiplying(self.config.precision, self.device):
             for step in remaining:
                 began = time.perf_counter()
+                if step.number == 0 and step.start > 0:
+                    self._start_anew(step.start)
                 measures = self._do(step, workers)
                 if step.number % AGREE_EVERY == AGREE_EVERY - 1:
                     self.world.agree(self._shared_state())
+                position, self.step = self.step, self.step + 1
+                if self.config.starts > 1 and self.step % self._per_start == 0:
+                    self._judge(step.start)
                 self.seconds += time.perf_counter() - began
-                self.step = step.number + 1
                 yield Record(
-                    step=step.number, epoch=step.epoch, stage=step.stage, kind=step.kind, **measures._asdict(),
+                    step=position, epoch=step.epoch, stage=self._shown(step), kind=step.kind, **measures._asdict(),
                     views=self.views, seconds=round(self.seconds, 3),
                 )  # fmt: skip
+
+    def _start_anew(self, start: int) -> None:
+        self._turn_to(start)
+        self.network, self.searched, self.merged = self._start(), None, None
+        self.optimizer = self.neighbours = self.seen = None
+
+    def _judge(self, start: int) -> None:
+        """Compare what a start came to with the best so far; after the last one the best is all that is left."""
+        self.starts.add(Outcome(start, self.network, self.searched, self.merged), self.images, self.own, self.world)
+        if self.step == self.total and (best := self.starts.best):
+            self._turn_to(best.start)
+            self.network, self.searched, self.merged = best.network, best.searched, best.merged
+            self.optimizer = None  # its memory is of the last start's parameters
+
+    def _shown(self, step: schedule.Step) -> str:
+        return step.stage if self.config.starts == 1 else f"{step.stage} {step.start + 1}/{self.config.starts}"
 
     def _do(self, step: schedule.Step, workers: Executor) -> Measures:
         if step.kind == "evolution":
@@ -107,13 +139,13 @@ class Trainer:
         return self._consolidate(step)
 
     def _evolve(self, step: schedule.Step, workers: Executor) -> Measures:
-        settings = self.config.evolution
-        positions = schedule.batch_positions(step, len(self.images), self.config.seed, self.images)
+        settings = self.own.evolution
+        positions = schedule.batch_positions(step, len(self.images), self.own.seed, self.images)
         views = self._training_views(positions, step.number)
         fraction = evolution.fraction_perturbed(step.epoch, settings)
-        generation = evolution.Generation(self.config.seed, step.number, fraction, settings)
+        generation = evolution.Generation(self.own.seed, step.number, fraction, settings)
         theta = flatten(self.network)
-        precision = self.config.precision
+        precision = self.own.precision
         scores = population.scores(self.network, theta, generation, views, self.score, workers, precision, self.world)
         load_flat(evolution.tell(theta, scores, generation), self.network)
         labels_i, labels_j = population.refresh(self.network, views, settings.chunk, workers, precision)
@@ -123,13 +155,13 @@ class Trainer:
     def _relax(self, step: schedule.Step) -> Measures:
         refining = step.kind == "refine"
         if step.first:
-            self.optimizer = relaxed.optimizer(self.network, self.config)
+            self.optimizer = relaxed.optimizer(self.network, self.own)
             self.neighbours = self._alike(self.network if refining else None, self._take_seen(step))
         assert self.optimizer is not None
         assert self.neighbours is not None
-        positions = schedule.batch_positions(step, len(self.images), self.config.seed, self.images)
-        generator = randomness.torch_generator(self.config.seed, "partners", step.number)
-        partners = neighbours.partners(self.neighbours, positions, self.config.relaxed.neighbour_share, generator)
+        positions = schedule.batch_positions(step, len(self.images), self.own.seed, self.images)
+        generator = randomness.torch_generator(self.own.seed, "partners", step.number)
+        partners = neighbours.partners(self.neighbours, positions, self.own.relaxed.neighbour_share, generator)
         whole = len(positions)
         self.views += 2 * whole
         team, share = self.world.batch(whole)
@@ -137,7 +169,7 @@ class Trainer:
             positions, partners = share.of(positions), share.of(partners)
         pixels = self.images[positions]
         labels = relaxed.relaxed_step(
-            self.network, self.optimizer, pixels, self.pool.partners(pixels, positions, partners), self.config,
+            self.network, self.optimizer, pixels, self.pool.partners(pixels, positions, partners), self.own,
             relaxed.Moment(step.number, step.in_stage, step.progress, refining), team, share,
         )  # fmt: skip
         # The head in the middle has the middle one of the floors.
@@ -145,7 +177,7 @@ class Trainer:
         return self._measure(*team.gather(both, whole).unbind(1))
 
     def _alike(self, network: ClusterNetwork | None, known: Tensor | None = None) -> Tensor:
-        return neighbours.alike(network, self.images, self.config, self.threads, self.world, known)
+        return neighbours.alike(network, self.images, self.own, self.threads, self.world, known)
 
     def _take_seen(self, step: schedule.Step) -> Tensor | None:
         """Both views' features of all images, if the step before left them."""
@@ -155,63 +187,63 @@ class Trainer:
     def _merge(self, step: schedule.Step) -> Measures:
         if self.neighbours is None:
             self.neighbours = self._alike(None)
-        trial = merge.try_borders(self.network, self.images, self.neighbours, self.config, step.number, self.world)
+        trial = merge.try_borders(self.network, self.images, self.neighbours, self.own, step.number, self.world)
         counts = (trial.wide + trial.alike).double().numpy()
-        trees = [merge.merge_tree(table, self.config.merge.smallest) for table in counts]
-        positions = neighbours.pool_positions(len(self.images), self.config.seed)
+        trees = [merge.merge_tree(table, self.own.merge.smallest) for table in counts]
+        positions = neighbours.pool_positions(len(self.images), self.own.seed)
         # All that remains looks at the same views with the same trunk.
-        seen = view_features(self.network, self.images, self.config.views, self.world, positions)
-        generator = randomness.torch_generator(self.config.seed, "heads", step.number)
+        seen = view_features(self.network, self.images, self.own.views, self.world, positions)
+        generator = randomness.torch_generator(self.own.seed, "heads", step.number)
         sample = torch.randperm(len(seen), generator=generator)[:3000]
         labels = outputs_of(self.network, seen[sample, 0]).argmax(-1).reshape(len(sample), -1)
-        self.merged = merge.choose(trees, trial.alike, labels.numpy(), self.config.merge)
+        self.merged = merge.choose(trees, trial.alike, labels.numpy(), self.own.merge)
         self.searched = self.network.one_head(self.merged.head)
         self.optimizer = None  # its memory is of parameters that are no more
         self.network = condense.condense(
-            self.network, self.images, seen, self.neighbours, trees, self.merged, self.config, step.number, self.world
+            self.network, self.images, seen, self.neighbours, trees, self.merged, self.own, step.number, self.world
         )
         self.seen = step.number + 1, seen
         return self._measure(*(outputs_of(self.network, side).argmax(-1) for side in seen.unbind(1)))
 
     def _consolidate(self, step: schedule.Step) -> Measures:
         if step.first:
-            self.optimizer = consolidate.optimizer(self.network, self.config)
+            self.optimizer = consolidate.optimizer(self.network, self.own)
         assert self.optimizer is not None
         labels_i, labels_j, views = consolidate.consolidation_pass(
-            self.network, self.optimizer, self.images, self.config, step.number, self.world
+            self.network, self.optimizer, self.images, self.own, step.number, self.world
         )
         self.views += views
         return self._measure(labels_i, labels_j)
 
     def _measure(self, labels_i: Tensor, labels_j: Tensor) -> Measures:
-        return measure(labels_i.cpu(), labels_j.cpu(), self.network.clusters, self.config.consolidation.tau)
+        return measure(labels_i.cpu(), labels_j.cpu(), self.network.clusters, self.own.consolidation.tau)
 
     def _training_views(self, positions: Tensor, step: int) -> population.Views:
         """Fresh views of these images, each augmented on its own."""
-        generator = randomness.torch_generator(self.config.seed, "views", step)
+        generator = randomness.torch_generator(self.own.seed, "views", step)
         pixels = to_float(self.images[positions].to(self.device))
-        views = make_views(pixels, self.config.views, generator)
+        views = make_views(pixels, self.own.views, generator)
         return population.Views(
-            *(augment(view, self.config.augmentation, generator, signed=self.config.views.signed) for view in views)
+            *(augment(view, self.own.augmentation, generator, signed=self.own.views.signed) for view in views)
         )
 
     def _start(self) -> ClusterNetwork:
         """The random start: calibrated heads for the relaxed search, the paper's lively draw for evolution."""
-        settings = self.config.network
+        settings = self.own.network
         channels = self.images.shape[1]
-        if self.config.schedule[0].kind == "relaxed":
-            heads = self.config.relaxed.heads
-            network = fresh_network(channels, settings, heads, self.config.seed, backbone=self.backbone).to(self.device)
-            if self.config.relaxed.calibrate:
-                relaxed.calibrate(network, self.images, self.config)
+        if self.own.schedule[0].kind == "relaxed":
+            heads = self.own.relaxed.heads
+            network = fresh_network(channels, settings, heads, self.own.seed, backbone=self.backbone).to(self.device)
+            if self.own.relaxed.calibrate:
+                relaxed.calibrate(network, self.images, self.own)
             return network
         views = self._training_views(torch.arange(min(500, len(self.images))), 0)
 
         def draw(attempt: int) -> ClusterNetwork:
-            return fresh_network(channels, settings, 1, self.config.seed, attempt, self.backbone).to(self.device)
+            return fresh_network(channels, settings, 1, self.own.seed, attempt, self.backbone).to(self.device)
 
         def alive(network: ClusterNetwork) -> int:
-            labels = population.member_labels(network, flatten(network), views, self.config.evolution.chunk)
+            labels = population.member_labels(network, flatten(network), views, self.own.evolution.chunk)
             return 0 if labels is None else len(torch.cat(labels).bincount().nonzero())
 
         return lively_network(draw, alive, min(settings.alive, settings.clusters))
@@ -223,9 +255,9 @@ class Trainer:
 
     def snapshot(self) -> Snapshot:
         """A copy of the state after the last finished step."""
-        tensors = {f"network.{name}": value.clone() for name, value in self.network.state_dict().items()}
-        if self.searched:
-            tensors |= {f"searched.{name}": value for name, value in self.searched.state_dict().items()}
+        tensors, described = networks(self.network, self.searched, self.merged)
+        done, starts = self.starts.pack()
+        tensors |= done
         if self.neighbours is not None:
             tensors["neighbours"] = self.neighbours
         optimizer = self.optimizer.state_dict() if self.optimizer else None
@@ -236,10 +268,9 @@ class Trainer:
             "step": self.step,
             "views": self.views,
             "seconds": self.seconds,
-            "heads": self.network.heads,
-            "clusters": self.network.clusters,
+            **described,
+            **starts,
             "optimizer": optimizer and optimizer["param_groups"],
-            "merged": self.merged and self.merged._asdict(),
             "random": randomness.global_state(),
         }
         return Snapshot(tensors, data)
@@ -253,6 +284,9 @@ class Trainer:
         self.neighbours = tensors.get("neighbours")
         self.seen = None
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
+        self.starts = Starts.of(snapshot, self.config, channels, self.backbone)
+        best, last = self.starts.best, self.config.starts - 1
+        self._turn_to(best.start if best and self.step == self.total else min(self.step // self._per_start, last))
         self.merged = merged_of(snapshot)
         self.optimizer = None
         if data["optimizer"]:
@@ -264,21 +298,3 @@ class Trainer:
                     state.setdefault(int(index), {})[slot] = value
             self.optimizer.load_state_dict({"state": state, "param_groups": data["optimizer"]})
         randomness.restore_global_state(data["random"])
-
-
-def check_fit(images: Tensor, config: Config) -> None:
-    """Refuse images and settings that do not fit each other."""
-    if images.dtype != torch.uint8 or images.ndim != 4:
-        raise ValueError(f"images are {images.dtype} of shape {tuple(images.shape)}; uint8 (N, C, H, W) is wanted")
-    kinds = {stage.kind for stage in config.schedule}
-    for kind, batch in schedule.batch_sizes(config).items():
-        if kind in kinds and batch > len(images):
-            raise ValueError(
-                f"{kind}.batch is {batch} but there are only {len(images)} images; "
-                f"give --{kind}.batch {len(images)} or less"
-            )
-    side = min(images.shape[2:]) * config.views.upsample
-    if config.augmentation.crop >= side:
-        raise ValueError(
-            f"augmentation.crop is {config.augmentation.crop} but the views are only {side} pixels wide or high"
-        )

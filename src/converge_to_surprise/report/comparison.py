@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.metrics import adjusted_rand_index, normalised_mutual_information
+from ..core.metrics import adjusted_rand_index, evenness, normalised_mutual_information
 from ..run.names import plain_names, read_names
 from ..run.result import read_result
 from ..run.rundir import RunFolder
@@ -105,6 +105,8 @@ def _results(runs: Sequence[RunFolder]) -> list[list[str]]:
         for title, key, form in FIGURES
         if any(result.get(key) is not None for result in found)
     ]
+    even = [evenness(row["size"] for row in result["clusters"]) for result in found]
+    rows.append(["evenness", *(f"{value:.3f}" for value in even)])
     return [*rows, ["time", *(duration(result["seconds"]) for result in found)]]
 
 

@@ -58,9 +58,16 @@ def facts(description: Description, scores: dict[str, Any] | None, seconds: floa
         ("Images", f"{description.images:,} of {width}×{height}"),
         ("Time", duration(seconds)),
         ("Steps", f"{steps:,}"),
-        ("Seed", str(description.config.seed)),
+        ("Seed", _seed(description, scores)),
         ("Version", description.program),
     ]
+
+
+def _seed(description: Description, scores: dict[str, Any] | None) -> str:
+    starts = scores and scores.get("starts")
+    if not starts:
+        return str(description.config.seed)
+    return f"{starts['seeds'][starts['taken']]} (start {starts['taken'] + 1} of {len(starts['seeds'])})"
 
 
 def finished_title(clusters: int, images: int) -> str:

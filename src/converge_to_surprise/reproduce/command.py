@@ -22,6 +22,7 @@ from .plan import Job, Recipe, Target, foreign, parse_seeds, parse_sets, plan, s
 from .pool import Task, run_all
 from .rows import evaluate, others
 from .tables import Row
+from .taking import taken, without_later_starts
 from .watch import Display
 
 
@@ -84,6 +85,12 @@ def reproduce(command: Reproduce, console: Console) -> int:
     for name, why in left_out.items():
         _say(console, f"left out: {name}, {why}")
     rows = [*rows, *elsewhere]
+    if command.target == "ablation":
+        rows = without_later_starts(rows, recipe)
+    else:
+        rows, waiting = taken(rows, recipe)
+        for name, why in waiting.items():
+            _say(console, f"left out: {name}, {why}")
     if rows:
         for path in output.write(command.out, command.target, rows, command.panel_seed, sets, console):
             _say(console, f"written: {path}")

@@ -15,6 +15,7 @@ from .plan import Target, job_name
 from .purity import class_name, purity_data, purity_text
 from .rows import assess_run
 from .tables import TITLES, Row
+from .taking import run_seed
 from .variants import FULL, VARIANTS
 
 
@@ -74,7 +75,7 @@ def _clusters(out: Path, rows: list[Row], seed: int | None, sets: dict[str, Data
     for name, row in chosen.items():
         if name in sets:  # the images of the others are not at hand
             path = out / f"panels-{name}.png"
-            write_atomically(path, _panels(out / "runs" / job_name(name, FULL, row["seed"]), sets[name]))
+            write_atomically(path, _panels(out / "runs" / job_name(name, FULL, run_seed(row)), sets[name]))
             written.append(path)
     return written
 
@@ -95,7 +96,7 @@ def _curves(out: Path, rows: list[Row], console: Console) -> list[Path]:
         found = [
             curves.Curve(
                 f"seed {row['seed']}",
-                curves.thin(RunFolder(out / "runs" / job_name(name, FULL, row["seed"])).records()),
+                curves.thin(RunFolder(out / "runs" / job_name(name, FULL, run_seed(row))).records()),
             )
             for row in runs
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from .. import configfile, presets
 from ..config import Config
 from ..data import datasets
 from ..data.datasets import Dataset
+from ..learn.randomness import start_seed
 from ..run.rundir import Description, RunFolder
 from ..run.session import fingerprint
 from .variants import FULL, VARIANTS, differences, flags
@@ -38,7 +40,7 @@ def variants_of(target: Target) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Job:
-    """One run: a data set, a variant of the method, a seed."""
+    """One run: a data set, a variant of the method, a seed. The starts of a run are runs of their own here."""
 
     dataset: str
     variant: str
@@ -69,7 +71,9 @@ class Recipe:
     overlay: dict[str, object]
 
     def config(self, dataset: str, images: int, shape: tuple[int, int, int], variant: str, seed: int) -> Config | None:
-        """The configuration of a run on ``images`` images of ``shape``; None where the variant does not apply."""
+        """The configuration of a run on ``images`` images of ``shape``, with as many starts as it would have by itself;
+        None where the variant does not apply.
+        """
         full = configfile.overlay(self._base(dataset, images, shape), self.overlay)
         changed = VARIANTS[variant].change(full)
         return None if variant != FULL and changed == full else replace(changed, seed=seed)
@@ -132,17 +136,32 @@ def shape_of(dataset: Dataset) -> tuple[int, int, int]:
 
 
 def plan(out: Path, target: Target, recipe: Recipe, sets: dict[str, Dataset], seeds: Sequence[int]) -> list[Job]:
-    """The runs of a target, first seeds first: a table that is broken off has something in every cell."""
-    jobs = []
+    """The runs of a target, first seeds first: a table that is broken off has something in every cell.
+
+    An ablation is one of single starts: what a part of the method is worth is seen better without a choice.
+    """
+    jobs: dict[str, Job] = {}
     for seed in seeds:
         for name, dataset in sets.items():
             images, shape = len(dataset.train), shape_of(dataset)
             for variant in variants_of(target):
                 config = recipe.config(name, images, shape, variant, seed)
-                if config is not None:
-                    folder = out / "runs" / job_name(name, variant, seed)
-                    jobs.append(Job(name, variant, seed, folder, config, recipe.words(name, images, shape, config)))
-    return jobs
+                for start in range(0 if config is None else 1 if target == "ablation" else config.starts):
+                    assert config is not None
+                    own = replace(config, seed=start_seed(seed, start), starts=1)
+                    folder = out / "runs" / job_name(name, variant, own.seed)
+                    job = Job(name, variant, own.seed, folder, own, recipe.words(name, images, shape, own))
+                    if job.name in jobs:
+                        raise ValueError(
+                            f"--seeds: two of them have the run of seed {own.seed} as a start; leave one out"
+                        )
+                    jobs[job.name] = job
+    return list(jobs.values())
+
+
+def fit_command(words: Sequence[str], threads: int) -> str:
+    """The command that makes a run."""
+    return shlex.join(["cts", "fit", *words, "--threads", str(threads), "--out", "RUN"])
 
 
 def mismatch(description: Description, wanted: Config) -> str:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from .. import __version__
+from ..core.metrics import evenness
 from ..data.datasets import Dataset
 from ..run.files import read_json, write_json
 from ..run.opening import open_newest
-from ..run.result import Assessment, assess
+from ..run.result import Assessment, assess, read_result
 from ..run.rundir import Description, RunFolder
 from ..run.session import fingerprint
-from .plan import INDIFFERENT, Recipe, job_name, mismatch, parse_name
+from .plan import INDIFFERENT, Recipe, fit_command, job_name, mismatch, parse_name
 from .tables import Row
 
 
@@ -34,10 +35,11 @@ def evaluate(out: Path, name: str, words: list[str], overlay: dict[str, object],
     folder, file = out / "runs" / name, row_file(out, name)
     run = RunFolder.open(folder)
     description = run.description()
-    told, about = _told(description, words, overlay), {"evaluated": _evaluated(dataset), **_run_key(run, description)}
+    told = _told(run, description, words, overlay)
+    about = {"evaluated": _evaluated(dataset), **_run_key(run, description)}
     if (known := _known(file, about)) is not None:
         return known | told
-    result = read_json(run.result)
+    result = read_result(run.result)
     assessment = assess_run(folder, dataset)
     parsed = parse_name(name)
     assert parsed is not None
@@ -59,11 +61,16 @@ def evaluate(out: Path, name: str, words: list[str], overlay: dict[str, object],
     return row
 
 
-def _told(description: Description, words: list[str], overlay: dict[str, object]) -> Row:
-    """What leads to a run today: presets change, and what is known of it may be from before."""
+def _told(run: RunFolder, description: Description, words: list[str], overlay: dict[str, object]) -> Row:
+    """What leads to a run today: presets change, and what is known of it may be from before. And what a choice among
+    starts goes by: how even its clusters of the training images are.
+    """
     return {
         "overlay": {key: value for key, value in overlay.items() if key not in INDIFFERENT},
-        "command": shlex.join(["cts", "fit", *words, "--threads", str(description.config.threads), "--out", "RUN"]),
+        "command": fit_command(words, description.config.threads),
+        "images": description.images,
+        "shape": list(description.shape),
+        "evenness": evenness(row["size"] for row in read_result(run.result)["clusters"]),
     }
 
 
@@ -113,11 +120,12 @@ def others(
             left_out[run.path.name] = "which cannot be read"
             continue
         wanted = recipe.config(dataset, description.images, description.shape, variant, seed)
+        wanted = wanted and replace(wanted, starts=1)
         if wanted is None or mismatch(description, wanted):
             left_out[run.path.name] = "which was made with other settings"
         elif (row := _known(file, _run_key(run, description))) is None:
             left_out[run.path.name] = f"which is to be evaluated again: give --dataset {dataset}"
         else:
             words = recipe.words(dataset, description.images, description.shape, wanted)
-            rows.append(row | _told(description, words, recipe.overlay))
+            rows.append(row | _told(run, description, words, recipe.overlay))
     return rows, left_out

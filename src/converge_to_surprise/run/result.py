@@ -137,14 +137,40 @@ def read_result(path: Path) -> dict[str, Any]:
     if not isinstance(result, dict):
         raise ValueError(f"{path} is damaged: it is not a table of figures")
     rows = result.get("clusters")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get("nats")) for row in rows):
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and _has_figures(row) for row in rows):
         raise ValueError(f"{path} is damaged: it does not list the clusters")
     if not _is_number(result.get("seconds")):
         raise ValueError(f"{path} is damaged: it does not say how long the run took")
-    for name in result.keys() - {"clusters", "order", "merge", "versions"}:
+    if (starts := result.get("starts")) is not None and not _are_starts(starts):
+        raise ValueError(f"{path} is damaged: it does not say which start was taken")
+    for name in result.keys() - {"clusters", "order", "merge", "starts", "versions"}:
         if result[name] is not None and not _is_number(result[name]):
             raise ValueError(f"{path} is damaged: {name} is not a number")
     return result
+
+
+def _has_figures(row: dict[str, Any]) -> bool:
+    return _is_number(row.get("nats")) and isinstance(row.get("size"), int) and row["size"] >= 0
+
+
+def _are_starts(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    seeds, found, taken = value.get("seeds"), value.get("evenness"), value.get("taken")
+    if not isinstance(seeds, list) or not isinstance(found, list) or not isinstance(taken, int):
+        return False
+    return 0 <= taken < len(seeds) == len(found) and all(map(_is_number, [*seeds, *found]))
+
+
+def taken_text(starts: dict[str, Any]) -> str:
+    """
+    >>> taken_text({"seeds": [3, 1003], "evenness": [0.93, 0.978], "taken": 1})
+    'start 2 of 2 (seed 1003): its clusters are the most even, 0.978 against 0.930'
+    """
+    taken, found = starts["taken"], [f"{value:.3f}" for value in starts["evenness"]]
+    others = ", ".join([*found[:taken], *found[taken + 1 :]])
+    number, seed = f"{taken + 1} of {len(found)}", starts["seeds"][taken]
+    return f"start {number} (seed {seed}): its clusters are the most even, {found[taken]} against {others}"
 
 
 def _is_number(value: object) -> bool:

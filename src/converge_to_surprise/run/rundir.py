@@ -39,6 +39,7 @@ LOCK = ".lock"
 LATER = {
     ("", "precision"): "float32",
     ("", "processes"): 1,
+    ("", "starts"): 1,
     ("views", "ground"): "kept",
     ("network", "border"): "black",
     ("relaxed", "refine_temperature"): 0.025,

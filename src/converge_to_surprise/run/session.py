@@ -250,12 +250,12 @@ class Finished(NamedTuple):
 
 def finish(trainer: Trainer, probabilities: bool = True) -> Finished:
     """Calibrate the networks that a trainer has made. Without ``probabilities`` those before merging are left out."""
-    images, config, world = trainer.images, trainer.config, trainer.world
-    final, reading = Labeller.fitted(trainer.network.single(), images, config, world=world)
-    before = trainer.searched and Labeller.fitted(trainer.searched, images, config, probabilities, world)
+    images, own, world = trainer.images, trainer.own, trainer.world
+    final, reading = Labeller.fitted(trainer.network.single(), images, own, world=world)
+    before = trainer.searched and Labeller.fitted(trainer.searched, images, own, probabilities, world)
     searched, finer = before or (None, None)
     channels, height, width = images.shape[1:]
-    return Finished(Model(config, (channels, height, width), final, searched, trainer.merged), reading, finer)
+    return Finished(Model(trainer.config, (channels, height, width), final, searched, trainer.merged), reading, finer)
 
 
 def _finish(run: RunFolder, trainer: Trainer, dataset: Dataset) -> Assessment:
@@ -272,6 +272,7 @@ def _finish(run: RunFolder, trainer: Trainer, dataset: Dataset) -> Assessment:
             "order": assessment.order,
             "clusters": assessment.table(),
             "merge": trainer.merged and trainer.merged._asdict(),
+            "starts": trainer.starts.summary(trainer.config),
             "versions": versions(),
         },
     )

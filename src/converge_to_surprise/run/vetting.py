@@ -20,6 +20,7 @@ from ..learn import precision, schedule
 from ..learn.backbone import build_network
 from ..learn.network import ClusterNetwork
 from ..learn.snapshot import Snapshot
+from ..learn.starts import best_part
 
 
 def check_network(config: Config, channels: int) -> None:
@@ -32,9 +33,24 @@ def check_network(config: Config, channels: int) -> None:
 def check_snapshot(snapshot: Snapshot, config: Config, channels: int) -> None:
     """Refuse a snapshot whose parts do not fit each other and the configuration."""
     tensors, data = snapshot
-    for name, least in (("step", 0), ("views", 0), ("heads", 1), ("clusters", 1)):
-        _demand(_is_count(data[name]) and data[name] >= least, name)
+    for name in ("step", "views"):
+        _demand(_is_count(data[name]) and data[name] >= 0, name)
     _demand(_is_number(data["seconds"]) and data["seconds"] >= 0, "seconds")
+    network = _check_networks(snapshot, config, channels)
+    if (best := best_part(snapshot)) is not None:
+        _check_networks(best, config, channels)
+        _demand(_is_count(start := best.data["start"]) and 0 <= start < len(data["evenness"]), "best start")
+        _demand(len(data["evenness"]) <= config.starts and all(map(_is_number, data["evenness"])), "evenness")
+    if data["optimizer"] is not None:
+        # Right after a merge the memory is still that of the search before it.
+        before = _outline(config, channels, config.network.clusters, config.relaxed.heads)
+        _check_optimizer(data["optimizer"], tensors, [network] if data["merged"] is None else [network, before])
+
+
+def _check_networks(snapshot: Snapshot, config: Config, channels: int) -> ClusterNetwork:
+    """Refuse networks that do not fit what is said of them; the outline of the one that is not before merging."""
+    tensors, data = snapshot
+    _demand(all(_is_count(data[name]) and data[name] >= 1 for name in ("heads", "clusters")), "heads or clusters")
     _demand(data["heads"] <= 256 and data["clusters"] <= max(4096, config.network.clusters), "heads or clusters")
     network = _outline(config, channels, data["clusters"], data["heads"])
     _check_tensors(network, tensors, "network.")
@@ -43,16 +59,16 @@ def check_snapshot(snapshot: Snapshot, config: Config, channels: int) -> None:
         _demand(2 <= outputs <= config.network.clusters, "searched.head.bias")
         _check_tensors(_outline(config, channels, outputs, 1), tensors, "searched.")
         check_merged(data["merged"], outputs)
-    if data["optimizer"] is not None:
-        # Right after a merge the memory is still that of the search before it.
-        before = _outline(config, channels, config.network.clusters, config.relaxed.heads)
-        _check_optimizer(data["optimizer"], tensors, [network] if data["merged"] is None else [network, before])
+    return network
 
 
 def check_position(snapshot: Snapshot, config: Config, channels: int, images: int) -> None:
     """Refuse a snapshot beyond the end of the run, one that lacks what the next step needs, or one of other images."""
     tensors, data = snapshot
-    _demand(data["step"] <= schedule.count_steps(config, images), "step")
+    total = schedule.count_steps(config, images)
+    _demand(data["step"] <= total, "step")
+    done = data["step"] * config.starts // total if config.starts > 1 else 0
+    _demand(len(data.get("evenness", [])) == done, "evenness")
     upcoming = next(itertools.islice(schedule.steps(config, images), data["step"], None), None)
     neighbours = tensors.get("neighbours")
     if upcoming is not None and not upcoming.first and upcoming.kind in ("relaxed", "refine", "consolidate"):

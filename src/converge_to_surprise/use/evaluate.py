@@ -15,7 +15,7 @@ from ..data import datasets
 from ..data.listing import looks_like_classes
 from ..data.reading import LabelSource, Reading
 from ..run.opening import open_newest
-from ..run.result import assess, read_result
+from ..run.result import assess, read_result, taken_text
 from ..run.rundir import RunFolder
 from ..screen import cluster_table, verdict, warn_of_damage
 from .command import SourceName
@@ -70,11 +70,12 @@ def evaluate(command: Evaluate, console: Console) -> None:
 def show(command: Show, console: Console) -> None:
     run = RunFolder.open(command.run)
     description = run.description()
+    config = description.config
     records = run.records()
     rows = [
         ("source", f"{description.source}: {description.images:,} images of {'x'.join(map(str, description.shape))}"),
-        ("preset", f"{description.preset}, seed {description.config.seed}, threads {description.config.threads}"),
-        ("schedule", " ".join(map(str, description.config.schedule))),
+        ("preset", f"{description.preset}, seed {config.seed}, starts {config.starts}, threads {config.threads}"),
+        ("schedule", " ".join(map(str, config.schedule))),
         ("program", f"version {description.program}"),
         ("steps", f"{len(records):,} done, {'finished' if run.result.is_file() else 'not finished'}"),
     ]
@@ -97,6 +98,8 @@ def show(command: Show, console: Console) -> None:
             "ari_both",
             "seconds",
         )
+        if (starts := result.get("starts")) is not None:
+            rows.append(("taken", taken_text(starts)))
         rows.append(("result", " ".join(f"{key}={result[key]}" for key in keys if result.get(key) is not None)))
     for name, text in rows:
         console.print(one_line(f"{name:<9} {text}"), markup=False, soft_wrap=True)

@@ -1,0 +1,87 @@
+"""Of the starts of a seed, each a run of its own here so that all processors have work, the one that is taken.
+
+`cts fit` with so many starts makes the same runs one after the other and takes the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ..config import Config
+from ..learn.randomness import start_seed
+from .plan import Recipe, fit_command, job_name
+from .tables import Row, cells
+
+
+def groups(seeds: Iterable[int], starts: int) -> dict[int, list[int]]:
+    """Of the seeds of some runs those that runs with several starts would have, and the seeds of their starts.
+
+    >>> groups([0, 1, 1000, 1001, 7], 2)
+    {0: [0, 1000], 1: [1, 1001]}
+    """
+    present, found = set(seeds), {}
+    for seed in sorted(present):
+        own = [start_seed(seed, start) for start in range(starts)]
+        if present.issuperset(own):
+            found[seed] = own
+            present -= set(own)
+    return found
+
+
+def taken(rows: Sequence[Row], recipe: Recipe) -> tuple[list[Row], dict[str, str]]:
+    """One row for every seed, that of its most even start with all starts in it, and why rows were left out."""
+    found: list[Row] = []
+    left_out: dict[str, str] = {}
+    for (dataset, variant), cell in cells(rows).items():
+        by_seed = {row["seed"]: row for row in cell.rows}
+        config = _whole(cell.rows[0], recipe)
+        if config.starts == 1:
+            found += cell.rows
+            continue
+        grouped = groups(by_seed, config.starts)
+        for seed, seeds in grouped.items():
+            starts = [by_seed[own] for own in seeds]
+            best = max(starts, key=lambda row: float(row["evenness"]))
+            words = recipe.words(dataset, best["images"], _shape(best), replace(config, seed=seed))
+            found.append(
+                best | {
+                    "seed": seed,
+                    "seconds": round(sum(row["seconds"] for row in starts), 1),
+                    "command": fit_command(words, best["threads"]),
+                    "starts": starts,
+                    "taken": starts.index(best),
+                }
+            )  # fmt: skip
+        alone = set(by_seed).difference(*grouped.values())
+        for seed in sorted(alone):
+            why = f"one of the {config.starts} starts of a seed that are not all finished"
+            left_out[job_name(dataset, variant, seed)] = why
+    return found, left_out
+
+
+def without_later_starts(rows: Sequence[Row], recipe: Recipe) -> list[Row]:
+    """Only the first start of every seed that has several."""
+    found: list[Row] = []
+    for cell in cells(rows).values():
+        starts = _whole(cell.rows[0], recipe).starts
+        later = {own for seeds in groups((row["seed"] for row in cell.rows), starts).values() for own in seeds[1:]}
+        found += [row for row in cell.rows if row["seed"] not in later]
+    return found
+
+
+def _whole(row: Row, recipe: Recipe) -> Config:
+    """The configuration of a run with all starts."""
+    config = recipe.config(row["dataset"], row["images"], _shape(row), row["variant"], row["seed"])
+    assert config is not None  # there is such a run
+    return config
+
+
+def _shape(row: Row) -> tuple[int, int, int]:
+    channels, height, width = row["shape"]
+    return channels, height, width
+
+
+def run_seed(row: Row) -> int:
+    """The seed of the run that a row is about."""
+    return int(row["starts"][row["taken"]]["seed"] if "starts" in row else row["seed"])

@@ -1,0 +1,224 @@
+"""A run with several starts is the one of their runs that has the most even clusters, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import reference
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from converge_to_surprise import presets
+from converge_to_surprise.config import Config, Merge, Relaxed, Stage
+from converge_to_surprise.core.metrics import evenness
+from converge_to_surprise.data.synthetic import striped_images
+from converge_to_surprise.learn import schedule
+from converge_to_surprise.learn.network import flatten
+from converge_to_surprise.learn.randomness import start_seed
+from converge_to_surprise.learn.snapshot import Snapshot
+from converge_to_surprise.learn.trainer import Trainer
+from converge_to_surprise.run import checkpoint, vetting
+from converge_to_surprise.run.result import taken_text
+from converge_to_surprise.run.session import finish
+
+SIZES = st.lists(st.integers(0, 10_000), min_size=1, max_size=70).filter(any)
+
+
+@pytest.fixture(scope="module")
+def few() -> Tensor:
+    return striped_images(60)[0]
+
+
+@pytest.fixture
+def several(small: Config) -> Config:
+    """Three starts of a second's run, whose searches end in different clusters."""
+    stages = (Stage("search", "relaxed", 4), Stage("merge", "merge", 1), Stage("refine", "refine", 1))
+    relaxed = Relaxed(heads=2, batch=10, temperature=0.1, diversity_floor=(4.0, 4.0))
+    network, merge = replace(small.network, width=4), Merge(clusters=6, wide_pairs=100, alike_pairs=100)
+    return replace(small, schedule=stages, network=network, relaxed=relaxed, merge=merge, starts=3)
+
+
+def trained(images: Tensor, config: Config) -> Trainer:
+    trainer = Trainer(images, config)
+    for _ in trainer.run():
+        pass
+    return trainer
+
+
+def stored(snapshot: Snapshot) -> Snapshot:
+    """As it comes back from a file."""
+    return checkpoint.unpack(checkpoint.pack(snapshot))
+
+
+@given(SIZES)
+def test_evenness_is_the_oracles(sizes: list[int]) -> None:
+    assert evenness(sizes) == pytest.approx(reference.evenness(sizes), abs=1e-12)
+
+
+@given(SIZES, st.integers(2, 9))
+def test_evenness_is_largest_for_equal_sizes_only_and_a_matter_of_shares(sizes: list[int], factor: int) -> None:
+    found, held = evenness(sizes), [size for size in sizes if size]
+    most = 1 - 1 / len(held)
+    assert -1e-12 <= found <= most + 1e-9
+    assert (found > most - 1e-12) == (len(set(held)) == 1)
+    assert evenness([factor * size for size in sizes]) == pytest.approx(found, abs=1e-12)
+    assert evenness([*sizes, 0]) == found
+
+
+@given(st.integers(1, 60), st.integers(1, 100))
+def test_more_clusters_of_one_size_are_more_even(clusters: int, size: int) -> None:
+    """What collapsed is never preferred: one cluster is as uneven as can be."""
+    assert evenness([size] * clusters) < evenness([size] * (clusters + 1))
+
+
+@given(st.lists(st.integers(1, 1000), min_size=2, max_size=20), st.data())
+def test_moving_an_image_from_a_larger_to_a_smaller_cluster_makes_them_more_even(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    large, small = data.draw(st.permutations(range(len(sizes))).map(lambda order: order[:2]))
+    if sizes[large] < sizes[small] + 2:
+        return
+    moved = list(sizes)
+    moved[large] -= 1
+    moved[small] += 1
+    assert evenness(moved) > evenness(sizes)
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 999))
+def test_starts_have_seeds_of_their_own_which_are_seeds(seed: int, start: int) -> None:
+    seeds = {start_seed(seed, other) for other in range(start + 1)}
+    assert len(seeds) == start + 1
+    assert seed in seeds
+    assert all(Config(seed=found) for found in seeds)
+
+
+def test_the_runs_of_a_table_share_no_start() -> None:
+    seeds = Counter(start_seed(seed, start) for seed in range(1000) for start in range(5))
+    assert max(seeds.values()) == 1
+
+
+def test_the_schedule_is_worked_through_once_for_each_start(several: Config) -> None:
+    one = list(schedule.steps(replace(several, starts=1), 60))
+    found = list(schedule.steps(several, 60))
+    assert found == [replace(step, start=start) for start in range(3) for step in one]
+    assert schedule.count_steps(several, 60) == len(found)
+
+
+@pytest.mark.parametrize("search", ["relaxed", "evolution"])
+def test_the_most_even_of_the_single_runs_is_taken(
+    search: str, bars: Tensor, few: Tensor, small: Config, several: Config
+) -> None:
+    config, images = (several, few) if search == "relaxed" else (replace(small, starts=3), bars)
+    alone = [trained(images, replace(config, starts=1, seed=start_seed(0, start))) for start in range(3)]
+    sizes = [finish(trainer).model.final.sizes for trainer in alone]
+    even = [reference.evenness(found) for found in sizes]
+    assert len(set(even)) > 1, "the starts must differ for this to show anything"
+    best = even.index(max(even))
+
+    together = trained(images, config)
+    assert together.starts.summary(config) == {
+        "seeds": [0, 1000, 2000],
+        "evenness": pytest.approx(even),
+        "taken": best,
+    }
+    assert torch.equal(flatten(together.network), flatten(alone[best].network))
+    assert together.merged == alone[best].merged
+    ours, theirs = finish(together), finish(alone[best])
+    assert torch.equal(ours.reading.output, theirs.reading.output)
+    assert torch.equal(ours.reading.probabilities, theirs.reading.probabilities)
+    assert ours.model.final.sharpness == theirs.model.final.sharpness
+
+
+def test_each_start_is_taken_by_some_seed(few: Tensor, several: Config) -> None:
+    """Not always the first, not always the last: the choice is one."""
+    two = replace(several, starts=2)
+    found = {trained(few, replace(two, seed=seed)).starts.best.start for seed in range(6)}  # type: ignore[union-attr]
+    assert found == {0, 1}
+
+
+def test_records_go_on_over_all_starts_and_name_them(few: Tensor, several: Config) -> None:
+    trainer = Trainer(few, several)
+    records = list(trainer.run())
+    assert [record.step for record in records] == list(range(trainer.total))
+    per = trainer.total // 3
+    single = list(Trainer(few, replace(several, starts=1)).run())
+    timeless = [replace(record, seconds=0) for record in single]
+    assert [replace(r, seconds=0, stage=r.stage.removesuffix(" 1/3")) for r in records[:per]] == timeless
+    assert [record.stage for record in records[per : per + 2]] == ["search 2/3", "search 2/3"]
+    assert records[-1].stage == "refine 3/3"
+    assert records[-1].views == 3 * single[-1].views
+
+
+def test_a_restored_trainer_goes_on_bit_for_bit_in_any_start(few: Tensor, several: Config) -> None:
+    straight = Trainer(few, several)
+    snapshots = [straight.snapshot(), *(straight.snapshot() for _ in straight.run())]
+    for snapshot in map(stored, snapshots):
+        vetting.check_snapshot(snapshot, several, 1)
+        vetting.check_position(snapshot, several, 1, len(few))
+    per = straight.total // 3
+    for place in (1, per - 1, per, per + 1, 2 * per, 3 * per - 1, 3 * per):
+        trainer = Trainer(few, several)
+        trainer.restore(stored(snapshots[place]))
+        for _ in trainer.run():
+            pass
+        end = trainer.snapshot()
+        assert end.tensors.keys() == snapshots[-1].tensors.keys()
+        assert all(torch.equal(tensor, snapshots[-1].tensors[name]) for name, tensor in end.tensors.items())
+        assert end.data | {"seconds": 0} == snapshots[-1].data | {"seconds": 0}
+        assert torch.equal(finish(trainer).reading.probabilities, finish(straight).reading.probabilities)
+
+
+def test_a_snapshot_from_before_there_were_starts_is_understood(few: Tensor, small: Config) -> None:
+    trainer = Trainer(few, small)
+    next(trainer.run())
+    tensors, data = trainer.snapshot()
+    old = stored(Snapshot(tensors, {name: data[name] for name in data.keys() - {"evenness", "best"}}))
+    vetting.check_snapshot(old, small, 1)
+    vetting.check_position(old, small, 1, len(few))
+    again = Trainer(few, small)
+    again.restore(old)
+    assert again.step == 1
+    assert torch.equal(flatten(again.network), flatten(trainer.network))
+
+
+def test_forged_starts_are_refused(few: Tensor, several: Config) -> None:
+    two = replace(several, starts=2)
+    tensors, data = stored(trained(few, two).snapshot())
+
+    def refuse(tensors: dict[str, Tensor], data: dict[str, object], what: str) -> None:
+        def check() -> None:
+            vetting.check_snapshot(Snapshot(tensors, data), two, 1)
+            vetting.check_position(Snapshot(tensors, data), two, 1, len(few))
+
+        with pytest.raises((ValueError, KeyError), match=what):
+            check()
+
+    best = data["best"]
+    refuse(tensors, data | {"best": best | {"start": 2}}, "best start")
+    refuse(tensors, data | {"best": best | {"start": -1}}, "best start")
+    refuse(tensors, data | {"best": best | {"clusters": 10**9}}, "heads or clusters")
+    refuse(tensors, data | {"best": best | {"clusters": best["clusters"] + 1}}, "head")
+    refuse(tensors, data | {"evenness": [0.5]}, "evenness")
+    refuse(tensors, data | {"evenness": [0.5, 0.5, 0.5]}, "evenness")
+    refuse(tensors, data | {"evenness": [0.5, math.nan]}, "evenness")
+    refuse(tensors, data | {"evenness": [0.5, "much"]}, "evenness")
+    refuse(tensors | {"best.network.head.bias": tensors["network.head.bias"] * math.inf}, data, "head.bias")
+    refuse({name: t for name, t in tensors.items() if name != "best.network.head.bias"}, data, "head.bias")
+
+
+def test_only_the_fast_preset_starts_twice() -> None:
+    shape = (1, 28, 28)
+    assert presets.resolve("fast", None, "auto", 1000, shape).starts == 2
+    assert presets.resolve("fast", "evolution", "auto", 1000, shape).starts == 1
+    assert presets.resolve("paper", None, "auto", 1000, shape).starts == 1
+    assert presets.resolve("paper", "relaxed", "auto", 1000, shape).starts == 1
+
+
+def test_what_was_taken_is_said_in_words() -> None:
+    starts = {"seeds": [7, 1007, 2007], "evenness": [0.9, 0.8, 0.7], "taken": 0}
+    assert taken_text(starts) == "start 1 of 3 (seed 7): its clusters are the most even, 0.900 against 0.800, 0.700"
