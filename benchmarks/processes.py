@@ -28,7 +28,7 @@ from converge_to_surprise.run.files import write_json
 from converge_to_surprise.run.session import versions
 
 SEARCHES = {
-    "relaxed": "--search relaxed",
+    "relaxed": "--search relaxed --starts 1",
     "evolution": "--search evolution --evolution.batch 1000 --evolution.population 16 --evolution.ramp-epochs 1",
 }
 PER_STEP = {"relaxed": 250, "evolution": 1000}

@@ -143,12 +143,11 @@ def stages_of_a_fit(source: str, data_dir: Path | None, threads: int) -> dict[st
         spent = {"start": time.perf_counter() - began}
         session.carry_on(run, trainer, dataset, [])
         whole = time.perf_counter() - began
-        before = 0.0
+        before, stage = 0.0, ""
         for record in run.records():
             # The first step of a search looks for neighbours; that is a labelling pass too.
-            first = record["kind"] not in spent
+            first, stage = record["stage"] != stage, record["stage"]
             kind = "neighbours" if first and record["kind"] in ("relaxed", "refine") else record["kind"]
-            spent.setdefault(record["kind"], 0.0)
             spent[kind] = spent.get(kind, 0.0) + record["seconds"] - before
             before = record["seconds"]
         spent["files, records, last labelling"] = whole - sum(spent.values())

@@ -31,6 +31,7 @@ QUICK: dict[str, Any] = {
     "network": {"width": 4},
     "relaxed": {"heads": 2, "batch": 20},
     "merge": {"alike_pairs": 500, "wide_pairs": 100},
+    "starts": 1,
 }
 TINY: dict[str, Any] = QUICK | {"schedule": ["search=relaxed:2", "merge=merge:1", "refine=refine:1"]}
 TINY["relaxed"] = {"heads": 2, "batch": 4}

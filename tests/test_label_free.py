@@ -12,7 +12,7 @@ from converge_to_surprise import cli
 from converge_to_surprise.data.synthetic import striped_images
 
 WHOLE = """
---seed 1 --threads 1 --network.clusters 12 --network.width 4 --relaxed.heads 3 --relaxed.batch 50
+--seed 1 --starts 2 --threads 1 --network.clusters 12 --network.width 4 --relaxed.heads 3 --relaxed.batch 50
 --relaxed.diversity-floor 4 6 --merge.wide-pairs 400 --merge.alike-pairs 400
 --schedule search=relaxed:12 merge=merge:1 refine=refine:3 --no-report --views.upsample 1
 """

@@ -77,6 +77,16 @@ def test_a_bar_in_a_terminal() -> None:
     assert "step 1/8" not in drawn  # no lines beside the bar
 
 
+def test_a_bar_has_room_for_the_number_of_a_start() -> None:
+    file = StringIO()
+    console = Console(file=file, force_terminal=True, width=80, color_system=None)
+    with ProgressDisplay(console, 7202, 3600) as display:
+        for step in range(3600, 3603):
+            display(record(step, "refine 2/2"))
+    for part in ("refine 2/2", "3603/7202", "agree 50%", "2,000 views/s"):
+        assert part in file.getvalue(), part
+
+
 def test_a_bar_ends_with_an_error() -> None:
     """Otherwise the cursor would stay hidden."""
     file = StringIO()

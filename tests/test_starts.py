@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import reference
 import torch
+from faults.harness import SETTINGS
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from converge_to_surprise import presets
+from converge_to_surprise import SurpriseClustering, cli, presets
 from converge_to_surprise.config import Config, Merge, Relaxed, Stage
 from converge_to_surprise.core.metrics import evenness
 from converge_to_surprise.data.synthetic import striped_images
@@ -22,8 +27,11 @@ from converge_to_surprise.learn.network import flatten
 from converge_to_surprise.learn.randomness import start_seed
 from converge_to_surprise.learn.snapshot import Snapshot
 from converge_to_surprise.learn.trainer import Trainer
+from converge_to_surprise.report.comparison import compare_runs
+from converge_to_surprise.report.content import progress
 from converge_to_surprise.run import checkpoint, vetting
-from converge_to_surprise.run.result import taken_text
+from converge_to_surprise.run.result import read_result, taken_text
+from converge_to_surprise.run.rundir import RunFolder
 from converge_to_surprise.run.session import finish
 
 SIZES = st.lists(st.integers(0, 10_000), min_size=1, max_size=70).filter(any)
@@ -222,3 +230,83 @@ def test_only_the_fast_preset_starts_twice() -> None:
 def test_what_was_taken_is_said_in_words() -> None:
     starts = {"seeds": [7, 1007, 2007], "evenness": [0.9, 0.8, 0.7], "taken": 0}
     assert taken_text(starts) == "start 1 of 3 (seed 7): its clusters are the most even, 0.900 against 0.800, 0.700"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Runs by the command line: of two starts together and of each alone."""
+    home = tmp_path_factory.mktemp("starts")
+    images, classes = striped_images(60)
+    np.savez(home / "bars.npz", images=images.numpy(), labels=classes)
+    flags = [word for word in SETTINGS["starts"].split() if word != "--no-report"]
+
+    def fit(name: str, *more: str) -> Path:
+        assert cli.main(["fit", str(home / "bars.npz"), "--out", str(home / name), *flags, *more]) == 0
+        return home / name
+
+    words = {"both": (), "first": ("--starts", "1"), "second": ("--starts", "1", "--seed", "1002")}
+    return {name: fit(name, *more) for name, more in words.items()}
+
+
+def test_the_command_line_says_what_was_taken(folders: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    result = read_result(folders["both"] / "result.json")
+    taken = result["starts"]["taken"]
+    assert read_result(folders["first"] / "result.json")["starts"] is None
+    assert (folders["both"] / "labels.csv").read_bytes() == (
+        folders[("first", "second")[taken]] / "labels.csv"
+    ).read_bytes()
+    assert cli.main(["show", str(folders["both"])]) == 0
+    said = capsys.readouterr().out
+    assert f"taken     {taken_text(result['starts'])}" in said
+    assert "seed 2, starts 2, threads 1" in said
+    assert cli.main(["resume", str(folders["both"])]) == 0
+    assert f"taken: {taken_text(result['starts'])}" in capsys.readouterr().out
+    facts = dict(progress(RunFolder.open(folders["both"]))["facts"])
+    assert facts["Seed"] == f"{2 + 1000 * taken} (start {taken + 1} of 2)"
+
+
+def test_a_comparison_shows_how_even_the_runs_are(folders: dict[str, Path]) -> None:
+    runs = [RunFolder.open(path) for path in folders.values()]
+    found = {row[0]: row[1:] for row in compare_runs(runs)["results"]}
+    assert found["evenness"] == [
+        f"{reference.evenness([row['size'] for row in read_result(run.result)['clusters']]):.3f}" for run in runs
+    ]
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [
+        {}, [], "two",
+        {"seeds": [0, 1000], "evenness": [0.5, 0.6], "taken": 2},
+        {"seeds": [0, 1000], "evenness": [0.5, 0.6], "taken": -1},
+        {"seeds": [0], "evenness": [0.5, 0.6], "taken": 0},
+        {"seeds": [0, 1000], "evenness": [0.5, "more"], "taken": 0},
+    ],
+)  # fmt: skip
+def test_a_damaged_result_is_named(starts: object, folders: dict[str, Path], tmp_path: Path) -> None:
+    result = json.loads((folders["both"] / "result.json").read_text())
+    (tmp_path / "result.json").write_text(json.dumps(result | {"starts": starts}))
+    with pytest.raises(ValueError, match=r"result\.json is damaged: it does not say which start was taken"):
+        read_result(tmp_path / "result.json")
+
+
+def test_the_estimators_n_init(few: Tensor, several: Config) -> None:
+    settings = {
+        "schedule": [str(stage) for stage in several.schedule],
+        "network": {"width": 4},
+        "views": {"upsample": 1},
+        "relaxed": {"heads": 2, "batch": 10, "temperature": 0.1, "diversity_floor": [4, 4]},
+        "merge": {"wide_pairs": 100, "alike_pairs": 100},
+    }
+
+    def fitted(**params: Any) -> SurpriseClustering:
+        return SurpriseClustering(settings=settings, max_clusters=6, n_clusters=6, n_threads=1, **params).fit(few)
+
+    alone = [fitted(n_init=1, random_state=start_seed(3, start)) for start in range(3)]
+    even = [reference.evenness(np.bincount(model.labels_).tolist()) for model in alone]
+    together = fitted(n_init=3, random_state=3)
+    np.testing.assert_array_equal(together.labels_, alone[even.index(max(even))].labels_)
+    assert len(together.history_) == 3 * len(alone[0].history_)
+    assert len(fitted(random_state=3).history_) == 2 * len(alone[0].history_)
+    with pytest.raises(ValueError, match="starts is 0; it must be from 1 to 1000"):
+        fitted(n_init=0)

@@ -28,6 +28,7 @@ from converge_to_surprise.use.images import Source
 SCHEDULE = ["--schedule", "search=relaxed:24", "merge=merge:1", "refine=refine:6"]
 NETWORK = ["--network.width", "4", "--network.clusters", "12", "--views.upsample", "1"]
 FLAGS = [*SCHEDULE, *NETWORK, "--threads", "1", "--no-report", "--relaxed.heads", "2", "--relaxed.batch", "20"]
+FLAGS += ["--starts", "1"]
 
 
 def call(*words: object) -> int:

@@ -53,7 +53,7 @@ class ProgressDisplay:
             # Short enough for a terminal of 80 columns.
             columns = (
                 TextColumn("[bold]{task.fields[stage]}[/]"),
-                BarColumn(bar_width=6),
+                BarColumn(bar_width=4),
                 TextColumn("{task.completed}/{task.total}"),
                 TextColumn("{task.fields[measures]}"),
                 _Speed(),
