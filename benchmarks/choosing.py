@@ -19,6 +19,7 @@ from scipy.stats import spearmanr
 
 from converge_to_surprise.core.metrics import accuracy, adjusted_rand_index
 from converge_to_surprise.data import datasets
+from converge_to_surprise.learn.randomness import APART
 from converge_to_surprise.report.comparison import found_clusters, likeness, matrix
 from converge_to_surprise.run.files import write_json
 from converge_to_surprise.run.result import read_result
@@ -63,6 +64,7 @@ def main() -> None:
         classes = datasets.load(name, options.data_dir).train.labels
         assert classes is not None
         finished = [RunFolder(path.parent) for path in sorted(options.runs.glob(f"{name}-*/result.json"))]
+        finished = [run for run in finished if run.description().config.seed < APART]  # the others are later starts
         full = [run for run in finished if run.path.name.startswith(f"{name}-full-")]
         for title, some in (("all variants", finished), ("full method", full)):
             if len(some) > 2:

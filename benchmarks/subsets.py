@@ -54,7 +54,8 @@ def measure(name: str, seed: int, threads: int) -> dict[str, Any]:
     config = presets.resolve("fast", None, "digits", len(digits(name)), (1, 8, 8))
     starts = [measure_start(name, start_seed(seed, start), threads) for start in range(config.starts)]
     best = max(starts, key=lambda row: float(row["evenness"]))
-    return best | {"seed": seed, "starts": starts, "taken": starts.index(best)}
+    seconds = round(sum(row["seconds"] for row in starts), 1)
+    return best | {"seed": seed, "seconds": seconds, "starts": starts, "taken": starts.index(best)}
 
 
 def digits(name: str) -> ImageStore:
@@ -90,16 +91,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--subset", nargs="*", choices=SUBSETS, default=SUBSETS)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "subsets.json")
+    parser.add_argument("--subset", nargs="+", choices=SUBSETS, default=SUBSETS)
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.out is None and options.subset != SUBSETS:
+        parser.error("give --out: a part of the subsets must not take the place of all of them")
+    out = options.out or Path(__file__).parent / "results" / "subsets.json"
     rows = []
     for name in options.subset:
         for seed in range(options.seeds):
             rows.append(measure(name, seed, options.threads))
             print(json.dumps(rows[-1]), flush=True)
     command = shlex.join(["python", "benchmarks/subsets.py", *sys.argv[1:]])
-    write_json(options.out, {"command": command, "runs": rows})
+    write_json(out, {"command": command, "runs": rows})
 
 
 if __name__ == "__main__":

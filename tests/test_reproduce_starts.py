@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from test_reproduce import bars_as_usps, call, words
 
 from converge_to_surprise.learn.randomness import start_seed
-from converge_to_surprise.reproduce.taking import groups, run_seed
+from converge_to_surprise.reproduce.plan import Recipe
+from converge_to_surprise.reproduce.tables import Row
+from converge_to_surprise.reproduce.taking import groups, run_seed, taken, without_later_starts
 from converge_to_surprise.run.rundir import RunFolder
 
 SEEDS = (0, 1, 2)
@@ -128,6 +130,9 @@ def test_an_ablation_is_one_of_single_starts(
     shutil.copytree(finished, out)
     assert call(*asked("ablation", data, out, "2"), "--no-run") == 0
     assert [(row["variant"], row["seed"]) for row in rows(out, "ablation")] == [("full", 0), ("full", 1)]
+    # Asked for, it is a seed like any other.
+    assert call(*asked("ablation", data, out, "0,1000"), "--no-run") == 0
+    assert [row["seed"] for row in rows(out, "ablation")] == [0, 1000]
     # Of a set that is not asked for everything is shown, but no second start as if it were a seed.
     assert call(*asked("ablation", data, out, "2"), "--no-run", "--dataset", "digits") == 0
     assert [row["seed"] for row in rows(out, "ablation")] == list(SEEDS)
@@ -145,7 +150,8 @@ def test_a_seed_waits_for_all_of_its_starts(
     (out / "runs" / "usps-full-1001" / "result.json").unlink()
     assert call(*asked("table2", data, out, "3"), "--no-run") == 0
     assert [row["seed"] for row in rows(out, "table2")] == [0, 2]
-    assert "left out: usps-full-1, one of the 2 starts of a seed that are not all finished" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "left out: usps-full-1, which belongs to no seed all of whose 2 starts are finished" in said
     # What is missing is all that is run.
     before = {path: path.stat().st_mtime_ns for path in (out / "runs").glob("*/result.json")}
     assert call(*asked("table2", data, out, "3")) == 0
@@ -162,6 +168,37 @@ def test_seeds_that_share_a_start_are_refused(
     assert call(*asked("table1", data, tmp_path / "out", "0,1000")) == 2
     assert "two of them have the run of seed 1000 as a start" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def row(seed: int, evenness: float) -> Row:
+    return {
+        "dataset": "usps", "variant": "full", "seed": seed, "evenness": evenness, "seconds": 1.0, "threads": 1,
+        "images": 60, "shape": [1, 8, 8],
+    }  # fmt: skip
+
+
+def test_runs_are_starts_of_the_seeds_asked_for() -> None:
+    """Of 0 and 2000, of which run 0 is missing, 1000 and 2000 are not two starts of a seed 1000."""
+    recipe = Recipe("fast", {})
+    rows = [row(1000, 0.5), row(2000, 0.6), row(3000, 0.7)]
+    found, left_out = taken(rows, recipe, [0, 2000])
+    assert [(one["seed"], run_seed(one)) for one in found] == [(2000, 3000)]
+    assert list(left_out) == ["usps-full-1000"]
+    assert found[0]["command"] == "cts fit usps --preset fast --seed 2000 --threads 1 --out RUN"
+
+
+def test_equally_even_starts_give_the_first() -> None:
+    found, _ = taken([row(1000, 0.5), row(0, 0.5)], Recipe("fast", {}), [0])
+    assert run_seed(found[0]) == 0
+
+
+def test_other_numbers_of_starts() -> None:
+    rows = [row(0, 0.5), row(1000, 0.6), row(2000, 0.7)]
+    assert [run_seed(one) for one in taken(rows, Recipe("fast", {"starts": 3}), [0])[0]] == [2000]
+    alone, left_out = taken(rows, Recipe("fast", {"starts": 1}), [0, 1000, 2000])
+    assert (alone, left_out) == (rows, {})
+    assert without_later_starts(rows[:2], Recipe("fast", {"starts": 3})) == rows[:1]
+    assert without_later_starts(rows, Recipe("fast", {"starts": 1})) == rows
 
 
 @given(st.sets(st.integers(0, 5000), max_size=40), st.integers(1, 4))

@@ -16,7 +16,7 @@ import torch
 from faults.harness import SETTINGS
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from converge_to_surprise import SurpriseClustering, cli, presets
 from converge_to_surprise.config import Config, Merge, Relaxed, Stage
@@ -215,6 +215,9 @@ def test_forged_starts_are_refused(few: Tensor, several: Config) -> None:
     refuse(tensors, data | {"evenness": [0.5, 0.5, 0.5]}, "evenness")
     refuse(tensors, data | {"evenness": [0.5, math.nan]}, "evenness")
     refuse(tensors, data | {"evenness": [0.5, "much"]}, "evenness")
+    refuse(tensors, data | {"evenness": [0.5, 1e308]}, "evenness")
+    refuse(tensors, data | {"evenness": "ab"}, "evenness")
+    refuse(tensors, data | {"best": None}, "evenness")
     refuse(tensors | {"best.network.head.bias": tensors["network.head.bias"] * math.inf}, data, "head.bias")
     refuse({name: t for name, t in tensors.items() if name != "best.network.head.bias"}, data, "head.bias")
 
@@ -310,3 +313,40 @@ def test_the_estimators_n_init(few: Tensor, several: Config) -> None:
     assert len(fitted(random_state=3).history_) == 2 * len(alone[0].history_)
     with pytest.raises(ValueError, match="starts is 0; it must be from 1 to 1000"):
         fitted(n_init=0)
+
+
+@pytest.mark.parametrize("value", [2.0, True, "auto"])
+def test_n_init_is_a_whole_number(value: Any, few: Tensor) -> None:
+    with pytest.raises(ValueError, match=f"n_init is {value!r}; it must be a whole number"):
+        SurpriseClustering(n_init=value).fit(few)
+
+
+def test_a_numpy_number_of_starts_can_be_saved(few: Tensor, several: Config, tmp_path: Path) -> None:
+    settings = {"schedule": ["s=relaxed:1"], "network": {"width": 2}, "relaxed": {"heads": 1, "batch": 30}}
+    two: Any = np.int64(2)
+    model = SurpriseClustering(n_init=two, max_clusters=3 * two, settings=settings, n_threads=1).fit(few)
+    model.save(tmp_path / "model.safetensors")
+    again = SurpriseClustering.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.predict(few), model.labels_)
+
+
+def test_a_backbone_that_draws_has_the_starts_of_single_runs(few: Tensor) -> None:
+    """Dropout draws from torch's own generator, which every start finds as a run of its own would."""
+    backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Dropout(0.3))
+    settings = {"schedule": ["s=relaxed:2"], "relaxed": {"heads": 1, "batch": 30}, "views": {"upsample": 1}}
+
+    def history(n_init: int, seed: int) -> list[dict[str, Any]]:
+        model = SurpriseClustering(
+            n_init=n_init, random_state=seed, settings=settings, backbone=backbone, max_clusters=6, n_threads=1
+        ).fit(few)
+        return [{name: record[name] for name in ("epoch", "surprise", "active")} for record in model.history_]
+
+    assert history(2, 5) == history(1, 5) + history(1, 1005)
+
+
+def test_evenness_does_not_depend_on_the_order() -> None:
+    """To the last bit: of two starts with the same sizes the first is taken everywhere."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        sizes = rng.integers(1, 5000, 10).tolist()
+        assert evenness(sizes) == evenness(sorted(sizes)) == evenness(sizes[::-1])

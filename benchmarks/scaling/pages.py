@@ -32,7 +32,7 @@ def duration(seconds: float) -> str:
 
 
 def search_steps(config: Config, images: int) -> int:
-    """Steps of all searches of a schedule."""
+    """Steps of all searches of a schedule, of one start."""
     sizes = batch_sizes(config)
     return sum(s.epochs * batches_per_epoch(images, sizes[s.kind]) for s in config.schedule if s.kind in sizes)
 
@@ -127,7 +127,7 @@ def cases(images: Images) -> list[tuple[str, list[Cost]]]:
     return [
         evolution("the preset's epochs", updates),
         evolution("as many as for MNIST", rates.PAPER_UPDATES),
-        relaxed("the preset's epochs", steps, batch),
+        relaxed("a start of the preset", steps, batch),
         relaxed("the same, large batches", steps * batch // LARGE, LARGE),
         relaxed("as many as for MNIST", mnist, batch),
         relaxed("the same, large batches", mnist, LARGE),

@@ -61,7 +61,7 @@ def evenness(sizes: Iterable[int]) -> float:
     >>> evenness([7]), evenness([50, 50]), round(evenness([90, 10]), 3), evenness([25] * 4)
     (0.0, 0.5, 0.192, 0.75)
     """
-    held = np.array([size for size in sizes if size > 0], dtype=np.float64)
+    held = np.array(sorted(size for size in sizes if size > 0), dtype=np.float64)  # of any order to the last bit
     return float(np.exp(entr(held / held.sum()).sum()) - 1) / len(held) if len(held) else 0.0
 
 

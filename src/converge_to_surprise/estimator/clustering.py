@@ -12,9 +12,8 @@ import numpy.typing as npt
 import torch
 from rich.console import Console
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
 from .. import configfile, presets
 from ..config import Config, SearchName
@@ -30,7 +29,7 @@ from ..run.files import write_atomically
 from ..run.model import Model, Prediction
 from ..run.result import judge
 from ..screen import ProgressDisplay
-from .inputs import Input, first_input, later_input
+from .inputs import Input, first_input, later_input, seed_of, whole_number
 from .state import Fitted, from_bytes, to_bytes
 
 Floats = npt.NDArray[np.float32]
@@ -51,8 +50,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     search : {"relaxed", "evolution"} or None
         In place of the preset's search.
     n_init : int or None
-        Random starts, of which the one with the most even clusters is taken; None: two with the fast preset's search,
-        else one.
+        Random starts; the one with the most even clusters is taken. None: two with the fast preset's search, else one.
     augmentation : {"auto", "mnist", "fashion-mnist", "usps", "digits"}
         Which changes of a picture mean nothing: by default those that suit most pictures of their size. Those of a
         named data set are for things on black ground, which is then not removed.
@@ -154,17 +152,17 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             raise ValueError(f"min_confidence is {self.min_confidence}; it must lie in 0..1")
         given = first_input(self, X)
         check_clusterable(ImageStore(given.images), "X")
-        config = self._config(given.images)
+        config = self._config(len(given.images), given.shape)
         devices.check(config.device)
-        # A backbone may draw from torch's global generator (dropout): what it draws follows from the seed too.
+        # A backbone may draw from torch's global generator (dropout): what it draws follows from a start's seed too.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             trainer = Trainer(given.images, config, backbone=self._backbone(given.shape, config))
             history = [asdict(record) for record in self._train(trainer)]
         finished = session.finish(trainer)
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
-        without_images = replace(given, images=given.images[:0])
-        self._take(Fitted(*finished, without_images, self.n_features_in_, names, history))
+        given = replace(given, images=given.images[:0])
+        self._take(Fitted(*finished, given, self.n_features_in_, names, history))
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Labels:
@@ -273,26 +271,26 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _train(self, trainer: Trainer) -> Iterator[Record]:
         """Work through the schedule, with a progress bar if wanted."""
-        console = Console(quiet=not self.verbose)
-        with ProgressDisplay(console, trainer.total, 0) as show:
+        with ProgressDisplay(Console(quiet=not self.verbose), trainer.total, 0) as show:
             for record in trainer.run():
                 show(record)
                 yield record
+                if trainer.next_seed is not None:
+                    torch.manual_seed(trainer.next_seed)
 
-    def _config(self, images: Tensor) -> Config:
-        channels, height, width = images.shape[1:]
-        shape, given = (channels, height, width), self.backbone is not None
-        base = presets.resolve(self.preset, self.search, self.augmentation, len(images), shape, backbone=given)
+    def _config(self, images: int, shape: tuple[int, int, int]) -> Config:
+        given = self.backbone is not None
+        base = presets.resolve(self.preset, self.search, self.augmentation, images, shape, backbone=given)
         base = replace(
             base,
-            starts=base.starts if self.n_init is None else self.n_init,
-            network=replace(base.network, clusters=self.max_clusters),
-            merge=replace(base.merge, clusters=self.n_clusters or 0),
+            starts=base.starts if self.n_init is None else whole_number("n_init", self.n_init),
+            network=replace(base.network, clusters=whole_number("max_clusters", self.max_clusters)),
+            merge=replace(base.merge, clusters=whole_number("n_clusters", self.n_clusters or 0)),
         )
         config = configfile.overlay(base, dict(self.settings or {}))
-        state = self.random_state
-        seed = int(state) if isinstance(state, int | np.integer) else int(check_random_state(state).randint(2**31 - 1))
-        return replace(config, seed=seed, device=self.device, threads=self.n_threads or available_threads())
+        return replace(
+            config, seed=seed_of(self.random_state), device=self.device, threads=self.n_threads or available_threads()
+        )
 
     def _backbone(self, shape: tuple[int, int, int], config: Config) -> Backbone | None:
         if self.backbone is None:

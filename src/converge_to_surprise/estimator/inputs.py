@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
@@ -136,3 +138,17 @@ def _pixels(estimator: SurpriseClustering, given: Any, reset: bool) -> npt.NDArr
         if hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
     return pixels
+
+
+def seed_of(random_state: int | np.random.RandomState | None) -> int:
+    """A seed, from whatever scikit-learn takes for one."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def whole_number(name: str, value: Any) -> int:
+    """A parameter as Python's own kind of number, which can be saved."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ValueError(f"{name} is {value!r}; it must be a whole number")
+    return operator.index(value)

@@ -1,6 +1,6 @@
 """The schedule as data: stages unrolled into numbered steps.
 
-The number of a step is a run's whole position: to resume is to skip the steps already done.
+How many steps were done is a run's whole position: to resume is to skip them.
 """
 
 from __future__ import annotations

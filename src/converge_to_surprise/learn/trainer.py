@@ -23,11 +23,12 @@ from ..config import Config
 from ..core.augment import augment
 from ..core.views import make_views, to_float
 from . import condense, consolidate, evolution, merge, neighbours, population, randomness, relaxed, schedule
-from .backbone import Backbone, fresh_network
+from .backbone import Backbone
+from .beginning import random_network
 from .devices import effective
 from .fitting import check_fit
 from .labelling import outputs_of, view_features
-from .network import ClusterNetwork, flatten, lively_network, load_flat
+from .network import ClusterNetwork, flatten, load_flat
 from .precision import exact, multiplying
 from .record import Measures, Record, measure
 from .snapshot import Snapshot, merged_of, network_of, networks, searched_network_of
@@ -78,8 +79,7 @@ class Trainer:
         """What merging saw of the images, for the step of this number, if that comes next: a trunk soon changes."""
         self.merged: merge.Choice | None = None
         self.searched: ClusterNetwork | None = None
-        with threads(self.threads), exact(self.device):
-            self.network = self._start()
+        self.network = self._start()
 
     def _turn_to(self, start: int) -> None:
         """Work as the run of this start alone would."""
@@ -113,10 +113,17 @@ class Trainer:
                     views=self.views, seconds=round(self.seconds, 3),
                 )  # fmt: skip
 
+    @property
+    def next_seed(self) -> int | None:
+        """The seed of the start that the next step begins, if it does."""
+        start, done = divmod(self.step, self._per_start)
+        return randomness.start_seed(self.config.seed, start) if done == 0 and self.step < self.total else None
+
     def _start_anew(self, start: int) -> None:
         self._turn_to(start)
         self.network, self.searched, self.merged = self._start(), None, None
         self.optimizer = self.neighbours = self.seen = None
+        self.world.broadcast(self.network.state_dict().values())  # other processors may round it differently
 
     def _judge(self, start: int) -> None:
         """Compare what a start came to with the best so far; after the last one the best is all that is left."""
@@ -228,25 +235,10 @@ class Trainer:
         )
 
     def _start(self) -> ClusterNetwork:
-        """The random start: calibrated heads for the relaxed search, the paper's lively draw for evolution."""
-        settings = self.own.network
-        channels = self.images.shape[1]
-        if self.own.schedule[0].kind == "relaxed":
-            heads = self.own.relaxed.heads
-            network = fresh_network(channels, settings, heads, self.own.seed, backbone=self.backbone).to(self.device)
-            if self.own.relaxed.calibrate:
-                relaxed.calibrate(network, self.images, self.own)
-            return network
-        views = self._training_views(torch.arange(min(500, len(self.images))), 0)
-
-        def draw(attempt: int) -> ClusterNetwork:
-            return fresh_network(channels, settings, 1, self.own.seed, attempt, self.backbone).to(self.device)
-
-        def alive(network: ClusterNetwork) -> int:
-            labels = population.member_labels(network, flatten(network), views, self.own.evolution.chunk)
-            return 0 if labels is None else len(torch.cat(labels).bincount().nonzero())
-
-        return lively_network(draw, alive, min(settings.alive, settings.clusters))
+        """The random start, which does not depend on how many processes share the threads, nor on the precision."""
+        with threads(self.config.threads or available_threads()), exact(self.device):
+            few = torch.arange(min(500, len(self.images)))
+            return random_network(self.images, self.own, self.backbone, lambda: self._training_views(few, 0))
 
     def _shared_state(self) -> list[Tensor]:
         """What must be the same in every process."""

@@ -36,8 +36,8 @@ class Report:
 
 @dataclass(frozen=True)
 class Compare:
-    """Set runs side by side: settings, curves, how far their clusters agree, which is likest the others (of several
-    seeds, the one to take), and where each cluster went."""
+    """Set runs side by side: settings, curves, how even their clusters are (of several seeds, the most even is to be
+    taken), how far they agree, which is likest the others, and where each cluster went."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
     """Two or more runs on the same images."""

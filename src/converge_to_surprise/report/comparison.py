@@ -66,7 +66,7 @@ def compare_runs(runs: Sequence[RunFolder]) -> Content:
 def likeness(alike: list[list[float]]) -> list[float]:
     """How much each run's clusters are like those of the others, on the average.
 
-    What several seeds find is rather there than what one of them finds: of restarts, the likest is to be taken.
+    What runs with different settings find is rather there than what one of them finds.
     """
     return [(sum(row) - row[number]) / (len(row) - 1) for number, row in enumerate(alike)]
 

@@ -38,7 +38,8 @@ class Reproduce:
     dataset: tuple[str, ...] = ()
     """mnist, fashion-mnist, usps, digits: all four, for the ablation usps and digits if not given."""
     seeds: str = "5"
-    """A number of seeds (5: seeds 0 to 4), a range (5-9) or a list (0,3,7)."""
+    """A number of seeds (5: seeds 0 to 4), a range (5-9) or a list (0,3,7). Start n of seed s is the run of seed
+    s + 1000 (n - 1), so no two may be a thousand apart; an ablation has one start each."""
     preset: presets.PresetName = "fast"
     """fast: minutes a run. paper: weeks a run without a GPU."""
     jobs: int = 0
@@ -84,18 +85,19 @@ def reproduce(command: Reproduce, console: Console) -> int:
     elsewhere, left_out = others(command.out, recipe, names, variants_of(command.target))
     for name, why in left_out.items():
         _say(console, f"left out: {name}, {why}")
-    rows = [*rows, *elsewhere]
     if command.target == "ablation":
-        rows = without_later_starts(rows, recipe)
+        rows = [*rows, *without_later_starts(elsewhere, recipe)]
     else:
-        rows, waiting = taken(rows, recipe)
-        for name, why in waiting.items():
+        rows, waiting = taken(rows, recipe, seeds)
+        others_rows, others_waiting = taken(elsewhere, recipe)
+        rows = [*rows, *others_rows]
+        for name, why in (waiting | others_waiting).items():
             _say(console, f"left out: {name}, {why}")
     if rows:
         for path in output.write(command.out, command.target, rows, command.panel_seed, sets, console):
             _say(console, f"written: {path}")
     else:
-        _say(console, "no run is finished yet: there is nothing to show")
+        _say(console, "no run is finished yet, with all of its starts: there is nothing to show")
     for name, error in errors.items():
         Console(stderr=True).print(f"cts: {name} failed: {error}", markup=False, highlight=False, soft_wrap=True)
     return 1 if errors else 0

@@ -95,7 +95,7 @@ def _curves(out: Path, rows: list[Row], console: Console) -> list[Path]:
         runs = [row for row in rows if row["dataset"] == name]
         found = [
             curves.Curve(
-                f"seed {row['seed']}",
+                f"seed {row['seed']}" + (f", start {row['taken'] + 1}" if "starts" in row else ""),
                 curves.thin(RunFolder(out / "runs" / job_name(name, FULL, run_seed(row))).records()),
             )
             for row in runs

@@ -21,7 +21,7 @@ ABSENT = "–"
 OURS = "converge-to-surprise"
 STARTS_NOTE = (
     "Of the starts of a seed the one whose clusters of the training images are the most even is taken, without any "
-    'class; "one start": the first of them, whatever came of it.'
+    "class. One start: the first of them, whatever came of it."
 )
 
 

@@ -29,8 +29,11 @@ def groups(seeds: Iterable[int], starts: int) -> dict[int, list[int]]:
     return found
 
 
-def taken(rows: Sequence[Row], recipe: Recipe) -> tuple[list[Row], dict[str, str]]:
-    """One row for every seed, that of its most even start with all starts in it, and why rows were left out."""
+def taken(rows: Sequence[Row], recipe: Recipe, asked: Sequence[int] | None = None) -> tuple[list[Row], dict[str, str]]:
+    """One row for every seed, that of its most even start with all starts in it, and why rows were left out.
+
+    The seeds are those ``asked`` for, or else those that the runs may belong to.
+    """
     found: list[Row] = []
     left_out: dict[str, str] = {}
     for (dataset, variant), cell in cells(rows).items():
@@ -40,6 +43,9 @@ def taken(rows: Sequence[Row], recipe: Recipe) -> tuple[list[Row], dict[str, str
             found += cell.rows
             continue
         grouped = groups(by_seed, config.starts)
+        if asked is not None:
+            wanted = {seed: [start_seed(seed, start) for start in range(config.starts)] for seed in asked}
+            grouped = {seed: own for seed, own in wanted.items() if set(by_seed).issuperset(own)}
         for seed, seeds in grouped.items():
             starts = [by_seed[own] for own in seeds]
             best = max(starts, key=lambda row: float(row["evenness"]))
@@ -55,7 +61,7 @@ def taken(rows: Sequence[Row], recipe: Recipe) -> tuple[list[Row], dict[str, str
             )  # fmt: skip
         alone = set(by_seed).difference(*grouped.values())
         for seed in sorted(alone):
-            why = f"one of the {config.starts} starts of a seed that are not all finished"
+            why = f"which belongs to no seed all of whose {config.starts} starts are finished"
             left_out[job_name(dataset, variant, seed)] = why
     return found, left_out
 
@@ -65,9 +71,19 @@ def without_later_starts(rows: Sequence[Row], recipe: Recipe) -> list[Row]:
     found: list[Row] = []
     for cell in cells(rows).values():
         starts = _whole(cell.rows[0], recipe).starts
-        later = {own for seeds in groups((row["seed"] for row in cell.rows), starts).values() for own in seeds[1:]}
+        later = later_starts((row["seed"] for row in cell.rows), starts)
         found += [row for row in cell.rows if row["seed"] not in later]
     return found
+
+
+def later_starts(seeds: Iterable[int], starts: int) -> set[int]:
+    """Of the seeds of some runs those that are a later start of another one.
+
+    >>> sorted(later_starts([0, 7, 1000, 1003, 2000], 3))
+    [1000, 2000]
+    """
+    present = set(seeds)
+    return {own for seed in present for start in range(1, starts) if (own := start_seed(seed, start)) in present}
 
 
 def _whole(row: Row, recipe: Recipe) -> Config:

@@ -37,10 +37,12 @@ def check_snapshot(snapshot: Snapshot, config: Config, channels: int) -> None:
         _demand(_is_count(data[name]) and data[name] >= 0, name)
     _demand(_is_number(data["seconds"]) and data["seconds"] >= 0, "seconds")
     network = _check_networks(snapshot, config, channels)
-    if (best := best_part(snapshot)) is not None:
+    best, even = best_part(snapshot), data.get("evenness", [])
+    _demand(isinstance(even, list) and len(even) <= config.starts and (best is None) == (not even), "evenness")
+    _demand(all(_is_number(value) and -1e-9 < value < 1 for value in even), "evenness")
+    if best is not None:
         _check_networks(best, config, channels)
-        _demand(_is_count(start := best.data["start"]) and 0 <= start < len(data["evenness"]), "best start")
-        _demand(len(data["evenness"]) <= config.starts and all(map(_is_number, data["evenness"])), "evenness")
+        _demand(_is_count(start := best.data["start"]) and 0 <= start < len(even), "best start")
     if data["optimizer"] is not None:
         # Right after a merge the memory is still that of the search before it.
         before = _outline(config, channels, config.network.clusters, config.relaxed.heads)
