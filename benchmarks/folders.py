@@ -174,7 +174,7 @@ def fit(wanted: Fit, threads: int) -> dict[str, Any]:
     train, test = (root / kind / "train", root / kind / "test") if folder else (root / f"{kind}-{form}.npz",) * 2
     run = root / f"{kind}-{form}-{seed}"
     began = time.monotonic()
-    cts("fit", train, "--out", run, "--seed", seed, "--threads", threads, "--no-report")
+    cts("fit", train, "--out", run, "--seed", seed, "--threads", threads, "--starts", 1, "--no-report")
     seconds = time.monotonic() - began
     cts("predict", run, test, "--out", run / "new.csv", *(() if folder else ("--split", "test")))
     row: dict[str, Any] = {"kind": kind, "form": form, "seed": seed, "seconds": round(seconds)}
