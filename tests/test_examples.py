@@ -12,7 +12,7 @@ import pytest
 from converge_to_surprise import presets
 
 ROOT = Path(__file__).parent.parent
-SHORT = {"RELAXED_STEPS": 16, "RELAXED_EPOCHS": 1}
+SHORT = {"RELAXED_STEPS": 16, "RELAXED_EPOCHS": 1, "STARTS": 1}
 
 
 def test_the_quickstart_of_the_readme(

@@ -94,7 +94,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     >>> from converge_to_surprise.data.synthetic import striped_images
     >>> images, _ = striped_images(60)
     >>> quick = {"schedule": ["search=relaxed:4", "merge=merge:1", "refine=refine:2"], "views": {"upsample": 1}}
-    >>> model = SurpriseClustering(settings=quick, random_state=0).fit(images)
+    >>> model = SurpriseClustering(n_init=1, settings=quick, random_state=0).fit(images)
     >>> model.labels_.shape, bool((model.predict(images) == model.labels_).all())
     ((60,), True)
     """
