@@ -27,7 +27,7 @@ from converge_to_surprise.run.session import versions
 
 RESULTS = Path(__file__).parent / "results"
 MOST = 3
-"""Starts to choose among."""
+"""Starts to choose among; a data set with fewer seeds is left out."""
 
 
 def most_even(starts: list[Row], count: int) -> dict[str, float]:
@@ -59,7 +59,7 @@ def main() -> None:
     rows: list[Row] = json.loads(options.table.read_text(encoding="utf-8"))["runs"]
     found: dict[str, Any] = {}
     for (name, variant), cell in cells(rows).items():
-        if variant == FULL:
+        if variant == FULL and len(cell.rows) >= MOST:
             firsts, seconds = ([row["starts"][start] for row in cell.rows] for start in (0, 1))
             found[name] = {
                 "first starts": judged(firsts),
