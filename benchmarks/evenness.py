@@ -21,6 +21,7 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from converge_to_surprise.reproduce.tables import METRICS, Row, cells
+from converge_to_surprise.reproduce.taking import most_even
 from converge_to_surprise.reproduce.variants import FULL
 from converge_to_surprise.run.files import write_json
 from converge_to_surprise.run.session import versions
@@ -30,9 +31,9 @@ MOST = 3
 """Starts to choose among; a data set with fewer seeds is left out."""
 
 
-def most_even(starts: list[Row], count: int) -> dict[str, float]:
+def mean_of_choices(starts: list[Row], count: int) -> dict[str, float]:
     """Mean scores of the most even of ``count`` starts, over all choices."""
-    chosen = [max(some, key=lambda row: float(row["evenness"])) for some in combinations(starts, count)]
+    chosen = [most_even(some) for some in combinations(starts, count)]
     return {name: round(100 * float(np.mean([row["metrics"][name] for row in chosen])), 2) for name in METRICS}
 
 
@@ -47,7 +48,7 @@ def judged(starts: list[Row]) -> dict[str, Any]:
             name: round(float(spearmanr(values, [row["metrics"][name] for row in starts]).statistic), 2)
             for name in METRICS
         },
-        "most even of": {count: most_even(starts, count) for count in range(1, MOST + 1)},
+        "most even of": {count: mean_of_choices(starts, count) for count in range(1, MOST + 1)},
     }
 
 

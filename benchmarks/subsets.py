@@ -28,7 +28,8 @@ from converge_to_surprise.core.metrics import evenness
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.datasets import Dataset
 from converge_to_surprise.data.store import ImageStore
-from converge_to_surprise.learn.randomness import start_seed
+from converge_to_surprise.learn.randomness import start_seeds
+from converge_to_surprise.reproduce.taking import of_starts
 from converge_to_surprise.run import session
 from converge_to_surprise.run.files import write_json
 from converge_to_surprise.run.rundir import RunFolder
@@ -52,10 +53,7 @@ def subset(name: str, images: Tensor, classes: npt.NDArray[np.int64]) -> ImageSt
 def measure(name: str, seed: int, threads: int) -> dict[str, Any]:
     """The row of the start that is taken, with those of all starts in it."""
     config = presets.resolve("fast", None, "digits", len(digits(name)), (1, 8, 8))
-    starts = [measure_start(name, start_seed(seed, start), threads) for start in range(config.starts)]
-    best = max(starts, key=lambda row: float(row["evenness"]))
-    seconds = round(sum(row["seconds"] for row in starts), 1)
-    return best | {"seed": seed, "seconds": seconds, "starts": starts, "taken": starts.index(best)}
+    return of_starts(seed, [measure_start(name, own, threads) for own in start_seeds(seed, config.starts)])
 
 
 def digits(name: str) -> ImageStore:

@@ -11,6 +11,7 @@ from sklearn.metrics.cluster import contingency_matrix
 from converge_to_surprise.core import metrics
 
 pairs = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
+SIZES = st.lists(st.integers(0, 10_000), min_size=1, max_size=70).filter(any)
 
 
 @given(pairs)
@@ -46,3 +47,45 @@ def test_more_clusters_than_classes_by_hand() -> None:
 def test_wrong_labels_are_refused(clusters: list[int], classes: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         metrics.confusion(np.array(clusters, dtype=int), np.array(classes, dtype=int))
+
+
+@given(SIZES)
+def test_evenness_is_the_oracles(sizes: list[int]) -> None:
+    assert metrics.evenness(sizes) == pytest.approx(reference.evenness(sizes), abs=1e-12)
+
+
+@given(SIZES, st.integers(2, 9))
+def test_evenness_is_largest_for_equal_sizes_only_and_a_matter_of_shares(sizes: list[int], factor: int) -> None:
+    found, held = metrics.evenness(sizes), [size for size in sizes if size]
+    most = 1 - 1 / len(held)
+    assert -1e-12 <= found <= most + 1e-9
+    assert (found > most - 1e-12) == (len(set(held)) == 1)
+    assert metrics.evenness([factor * size for size in sizes]) == pytest.approx(found, abs=1e-12)
+    assert metrics.evenness([*sizes, 0]) == found
+
+
+@given(st.integers(1, 60), st.integers(1, 100))
+def test_more_clusters_of_one_size_are_more_even(clusters: int, size: int) -> None:
+    """What collapsed is never preferred: one cluster is as uneven as can be."""
+    assert metrics.evenness([size] * clusters) < metrics.evenness([size] * (clusters + 1))
+
+
+@given(st.lists(st.integers(1, 1000), min_size=2, max_size=20), st.data())
+def test_moving_an_image_from_a_larger_to_a_smaller_cluster_makes_them_more_even(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    large, small = data.draw(st.permutations(range(len(sizes))).map(lambda order: order[:2]))
+    if sizes[large] < sizes[small] + 2:
+        return
+    moved = list(sizes)
+    moved[large] -= 1
+    moved[small] += 1
+    assert metrics.evenness(moved) > metrics.evenness(sizes)
+
+
+def test_evenness_does_not_depend_on_the_order() -> None:
+    """To the last bit: of two starts with the same sizes the first is taken everywhere."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        sizes = rng.integers(1, 5000, 10).tolist()
+        assert metrics.evenness(sizes) == metrics.evenness(sorted(sizes)) == metrics.evenness(sizes[::-1])

@@ -56,6 +56,12 @@ def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture
+def out(finished: Path, tmp_path: Path) -> Path:
+    """The finished runs, for a test that changes them."""
+    return Path(shutil.copytree(finished, tmp_path / "out"))
+
+
 def rows(out: Path, table: str = "table1") -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads((out / f"{table}.json").read_text())["runs"]
     return found
@@ -120,14 +126,7 @@ def test_the_table_shows_what_there_would_be_without_a_choice(finished: Path) ->
     assert "the most even is taken, without any class" in text
 
 
-def test_an_ablation_is_one_of_single_starts(
-    finished: Path,
-    data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(finished, out)
+def test_an_ablation_is_one_of_single_starts(out: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(*asked("ablation", data, out, "2"), "--no-run") == 0
     assert [(row["variant"], row["seed"]) for row in rows(out, "ablation")] == [("full", 0), ("full", 1)]
     # Asked for, it is a seed like any other.
@@ -139,14 +138,7 @@ def test_an_ablation_is_one_of_single_starts(
     capsys.readouterr()
 
 
-def test_a_seed_waits_for_all_of_its_starts(
-    finished: Path,
-    data: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(finished, out)
+def test_a_seed_waits_for_all_of_its_starts(out: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (out / "runs" / "usps-full-1001" / "result.json").unlink()
     assert call(*asked("table2", data, out, "3"), "--no-run") == 0
     assert [row["seed"] for row in rows(out, "table2")] == [0, 2]

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from converge_to_surprise import SurpriseClustering, cli, presets
 from converge_to_surprise.config import Config, Merge, Relaxed, Stage
-from converge_to_surprise.core.metrics import evenness
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.learn import schedule
 from converge_to_surprise.learn.network import flatten
@@ -33,8 +32,6 @@ from converge_to_surprise.run import checkpoint, vetting
 from converge_to_surprise.run.result import read_result, taken_text
 from converge_to_surprise.run.rundir import RunFolder
 from converge_to_surprise.run.session import finish
-
-SIZES = st.lists(st.integers(0, 10_000), min_size=1, max_size=70).filter(any)
 
 
 @pytest.fixture(scope="module")
@@ -61,40 +58,6 @@ def trained(images: Tensor, config: Config) -> Trainer:
 def stored(snapshot: Snapshot) -> Snapshot:
     """As it comes back from a file."""
     return checkpoint.unpack(checkpoint.pack(snapshot))
-
-
-@given(SIZES)
-def test_evenness_is_the_oracles(sizes: list[int]) -> None:
-    assert evenness(sizes) == pytest.approx(reference.evenness(sizes), abs=1e-12)
-
-
-@given(SIZES, st.integers(2, 9))
-def test_evenness_is_largest_for_equal_sizes_only_and_a_matter_of_shares(sizes: list[int], factor: int) -> None:
-    found, held = evenness(sizes), [size for size in sizes if size]
-    most = 1 - 1 / len(held)
-    assert -1e-12 <= found <= most + 1e-9
-    assert (found > most - 1e-12) == (len(set(held)) == 1)
-    assert evenness([factor * size for size in sizes]) == pytest.approx(found, abs=1e-12)
-    assert evenness([*sizes, 0]) == found
-
-
-@given(st.integers(1, 60), st.integers(1, 100))
-def test_more_clusters_of_one_size_are_more_even(clusters: int, size: int) -> None:
-    """What collapsed is never preferred: one cluster is as uneven as can be."""
-    assert evenness([size] * clusters) < evenness([size] * (clusters + 1))
-
-
-@given(st.lists(st.integers(1, 1000), min_size=2, max_size=20), st.data())
-def test_moving_an_image_from_a_larger_to_a_smaller_cluster_makes_them_more_even(
-    sizes: list[int], data: st.DataObject
-) -> None:
-    large, small = data.draw(st.permutations(range(len(sizes))).map(lambda order: order[:2]))
-    if sizes[large] < sizes[small] + 2:
-        return
-    moved = list(sizes)
-    moved[large] -= 1
-    moved[small] += 1
-    assert evenness(moved) > evenness(sizes)
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 999))
@@ -342,11 +305,3 @@ def test_a_backbone_that_draws_has_the_starts_of_single_runs(few: Tensor) -> Non
         return [{name: record[name] for name in ("epoch", "surprise", "active")} for record in model.history_]
 
     assert history(2, 5) == history(1, 5) + history(1, 1005)
-
-
-def test_evenness_does_not_depend_on_the_order() -> None:
-    """To the last bit: of two starts with the same sizes the first is taken everywhere."""
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        sizes = rng.integers(1, 5000, 10).tolist()
-        assert evenness(sizes) == evenness(sorted(sizes)) == evenness(sizes[::-1])

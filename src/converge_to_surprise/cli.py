@@ -29,7 +29,7 @@ from .report.events import event_files
 from .report.live import serve
 from .reproduce.command import Reproduce, reproduce
 from .run import distributed, session
-from .run.result import read_result, taken_text
+from .run.result import taken_text
 from .run.rundir import RunFolder
 from .screen import ProgressDisplay, cluster_table, shown_warnings, verdict, warn_of_damage
 from .use.command import Export, Predict, Sort, SourceName, export, predict, sort
@@ -196,7 +196,7 @@ def _carry_on(
         assessment = session.carry_on_together(run, trainer, dataset, readers, world)
     console.print(cluster_table(assessment))
     console.print(verdict(assessment), markup=False)
-    if (starts := read_result(run.result).get("starts")) is not None:
+    if (starts := trainer.starts.summary(trainer.config)) is not None:
         console.print(f"taken: {taken_text(starts)}", markup=False, soft_wrap=True)
     if dataset.quarantine:
         text = f"{len(dataset.quarantine):,} files could not be read: see {run.quarantine}"

@@ -31,6 +31,11 @@ def start_seed(seed: int, start: int) -> int:
     return (seed + APART * start) % 2**63
 
 
+def start_seeds(seed: int, starts: int) -> list[int]:
+    """The seeds of all starts of a run."""
+    return [start_seed(seed, start) for start in range(starts)]
+
+
 def torch_seed(seed: int, purpose: str, *position: int) -> int:
     """A seed for torch that is as good as independent for every (seed, purpose, position)."""
     return int(_sequence(seed, purpose, position).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -17,7 +17,7 @@ from .backbone import Backbone
 from .labelling import read_whole
 from .merge import Choice
 from .network import ClusterNetwork
-from .randomness import start_seed
+from .randomness import start_seeds
 from .snapshot import Snapshot, merged_of, network_of, networks, searched_network_of
 from .world import ALONE, World
 
@@ -77,8 +77,11 @@ class Starts:
         """As plain data for the result of a run; None if it had only one start."""
         if self.best is None:
             return None
-        seeds = [start_seed(config.seed, start) for start in range(len(self.evenness))]
-        return {"seeds": seeds, "evenness": self.evenness, "taken": self.best.start}
+        return {
+            "seeds": start_seeds(config.seed, len(self.evenness)),
+            "evenness": self.evenness,
+            "taken": self.best.start,
+        }
 
 
 def best_part(snapshot: Snapshot) -> Snapshot | None:

@@ -13,7 +13,7 @@ from .. import configfile, presets
 from ..config import Config
 from ..data import datasets
 from ..data.datasets import Dataset
-from ..learn.randomness import start_seed
+from ..learn.randomness import start_seeds
 from ..run.rundir import Description, RunFolder
 from ..run.session import fingerprint
 from .variants import FULL, VARIANTS, differences, flags
@@ -146,9 +146,10 @@ def plan(out: Path, target: Target, recipe: Recipe, sets: dict[str, Dataset], se
             images, shape = len(dataset.train), shape_of(dataset)
             for variant in variants_of(target):
                 config = recipe.config(name, images, shape, variant, seed)
-                for start in range(0 if config is None else 1 if target == "ablation" else config.starts):
-                    assert config is not None
-                    own = replace(config, seed=start_seed(seed, start), starts=1)
+                if config is None:
+                    continue
+                for own_seed in start_seeds(seed, 1 if target == "ablation" else config.starts):
+                    own = replace(config, seed=own_seed, starts=1)
                     folder = out / "runs" / job_name(name, variant, own.seed)
                     job = Job(name, variant, own.seed, folder, own, recipe.words(name, images, shape, own))
                     if job.name in jobs:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..config import Config
-from ..learn.randomness import start_seed
+from ..learn.randomness import start_seeds
 from .plan import Recipe, fit_command, job_name
 from .tables import Row, cells
 
@@ -22,11 +22,23 @@ def groups(seeds: Iterable[int], starts: int) -> dict[int, list[int]]:
     """
     present, found = set(seeds), {}
     for seed in sorted(present):
-        own = [start_seed(seed, start) for start in range(starts)]
+        own = start_seeds(seed, starts)
         if present.issuperset(own):
             found[seed] = own
             present -= set(own)
     return found
+
+
+def most_even(starts: Iterable[Row]) -> Row:
+    """The first of those with the most even clusters."""
+    return max(starts, key=lambda row: float(row["evenness"]))
+
+
+def of_starts(seed: int, starts: list[Row]) -> Row:
+    """The row of a seed: that of its most even start, with all of them in it."""
+    best = most_even(starts)
+    seconds = round(sum(row["seconds"] for row in starts), 1)
+    return best | {"seed": seed, "seconds": seconds, "starts": starts, "taken": starts.index(best)}
 
 
 def taken(rows: Sequence[Row], recipe: Recipe, asked: Sequence[int] | None = None) -> tuple[list[Row], dict[str, str]]:
@@ -42,23 +54,15 @@ def taken(rows: Sequence[Row], recipe: Recipe, asked: Sequence[int] | None = Non
         if config.starts == 1:
             found += cell.rows
             continue
-        grouped = groups(by_seed, config.starts)
-        if asked is not None:
-            wanted = {seed: [start_seed(seed, start) for start in range(config.starts)] for seed in asked}
+        if asked is None:
+            grouped = groups(by_seed, config.starts)
+        else:
+            wanted = {seed: start_seeds(seed, config.starts) for seed in asked}
             grouped = {seed: own for seed, own in wanted.items() if set(by_seed).issuperset(own)}
         for seed, seeds in grouped.items():
-            starts = [by_seed[own] for own in seeds]
-            best = max(starts, key=lambda row: float(row["evenness"]))
-            words = recipe.words(dataset, best["images"], _shape(best), replace(config, seed=seed))
-            found.append(
-                best | {
-                    "seed": seed,
-                    "seconds": round(sum(row["seconds"] for row in starts), 1),
-                    "command": fit_command(words, best["threads"]),
-                    "starts": starts,
-                    "taken": starts.index(best),
-                }
-            )  # fmt: skip
+            row = of_starts(seed, [by_seed[own] for own in seeds])
+            words = recipe.words(dataset, row["images"], _shape(row), replace(config, seed=seed))
+            found.append(row | {"command": fit_command(words, row["threads"])})
         alone = set(by_seed).difference(*grouped.values())
         for seed in sorted(alone):
             why = f"which belongs to no seed all of whose {config.starts} starts are finished"
@@ -83,7 +87,7 @@ def later_starts(seeds: Iterable[int], starts: int) -> set[int]:
     [1000, 2000]
     """
     present = set(seeds)
-    return {own for seed in present for start in range(1, starts) if (own := start_seed(seed, start)) in present}
+    return present.intersection(own for seed in present for own in start_seeds(seed, starts)[1:])
 
 
 def _whole(row: Row, recipe: Recipe) -> Config:
