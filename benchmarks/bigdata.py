@@ -3,17 +3,17 @@
     python benchmarks/bigdata.py [--sizes 62500 125000 500000 1000000] [--pool 60000] [--side 8] [--threads 1]
 
 For each size an .npy file of turned, shifted and noisy digits is written block by block; a process of its own then goes
-through every stage of a run on it: fingerprint, neighbours by pixels, steps in the middle of an epoch, a checkpoint,
-merging, neighbours by features, steps of refining, labelling, the table of labels. Only the number of steps is limited.
+through every stage of a run on it: fingerprint, neighbors by pixels, steps in the middle of an epoch, a checkpoint,
+merging, neighbors by features, steps of refining, labeling, the table of labels. Only the number of steps is limited.
 
-Seconds are those of the processor, which other programs on the machine disturb least (``wall`` has the clock's), a
+Seconds are those of the CPU, which other programs on the machine disturb least (``wall`` has the clock's), a
 step's is the median. Memory is the process's own (RssAnon), not the pages of the file that the system keeps as long as
 nobody else needs them. Exponents are the slopes of log(value) over log(images): 0 is independent of the number of
 images, 1 is linear, and what any number of images costs makes it less; ``lines`` tells the two apart.
 
-``--pool`` is the number of images among which neighbours are looked for. Neighbours of all images take time in
+``--pool`` is the number of images among which neighbors are looked for. Neighbors of all images take time in
 proportion to both; with fewer images than the pool's the pool shrinks with them, so exponents are fitted without the
-neighbours of such sizes. The last line is one JSON object, also written to benchmarks/results/bigdata.json.
+neighbors of such sizes. The last line is one JSON object, also written to benchmarks/results/bigdata.json.
 
     python benchmarks/bigdata.py --cold
 
@@ -48,12 +48,14 @@ from converge_to_surprise.config import Augmentation, Config, Network, Stage, Vi
 from converge_to_surprise.core.augment import augment
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.store import check_clusterable
-from converge_to_surprise.learn import neighbours, order, schedule
-from converge_to_surprise.learn.readahead import announce
-from converge_to_surprise.learn.trainer import Trainer
-from converge_to_surprise.run import checkpoint, session
-from converge_to_surprise.run.labels import write_labels
-from converge_to_surprise.run.result import judge
+from converge_to_surprise.runs import checkpoint, session
+from converge_to_surprise.runs.labels import write_labels
+from converge_to_surprise.runs.result import judge
+from converge_to_surprise.search import neighbors as neighbors
+from converge_to_surprise.search import sampler as order
+from converge_to_surprise.search import schedule
+from converge_to_surprise.search.readahead import announce
+from converge_to_surprise.search.trainer import Trainer
 
 SIZES = [62_500, 125_000, 500_000, 1_000_000]
 WRITTEN = 25_000
@@ -61,8 +63,8 @@ WRITTEN = 25_000
 WARM = 5
 """Steps before those that are timed."""
 RESULTS = Path(__file__).parent / "results" / "bigdata.json"
-LINEAR = ("fingerprint", "neighbours_pixels", "neighbours_features", "labelling", "finishing")
-NEIGHBOURS = ("neighbours_pixels", "neighbours_features")
+LINEAR = ("fingerprint", "neighbors_pixels", "neighbors_features", "labeling", "finishing")
+NEIGHBORS = ("neighbors_pixels", "neighbors_features")
 
 
 def write_store(path: Path, count: int, side: int) -> None:
@@ -141,7 +143,7 @@ def some_steps(trainer: Trainer, first: int, count: int, meter: Meter, name: str
 
 def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     """One size, in this process."""
-    neighbours.POOL = options.pool
+    neighbors.POOL = options.pool
     torch.set_num_threads(options.threads)
     meter = Meter()
     with meter.part("opening"):
@@ -154,16 +156,16 @@ def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         trainer = Trainer(store.images, config)
     batches = schedule.batches_per_epoch(len(store), config.relaxed.batch)
     middle = (batches - WARM - options.steps) // 2
-    some_steps(trainer, 0, 1, meter, "neighbours_pixels")  # which come before the first step
+    some_steps(trainer, 0, 1, meter, "neighbors_pixels")  # which come before the first step
     steps = {"search": some_steps(trainer, middle, WARM + options.steps, meter, "search")}
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         with meter.part("checkpoint"):
             saved = checkpoint.save(Path(folder) / "checkpoints", trainer.snapshot())
             checkpoint_bytes = saved.with_suffix(".safetensors").stat().st_size
         some_steps(trainer, batches, 1, meter, "merge")
-        some_steps(trainer, batches + 1, 1, meter, "neighbours_features")
+        some_steps(trainer, batches + 1, 1, meter, "neighbors_features")
         steps["refine"] = some_steps(trainer, batches + 1 + middle, WARM + options.steps, meter, "refine")
-        with meter.part("labelling"):
+        with meter.part("labeling"):
             model, reading, finer = session.finish(trainer, probabilities=False)
         with meter.part("finishing"):
             judge(model, reading, None, both=True)
@@ -201,7 +203,7 @@ def cold(folder: Path) -> dict[str, dict[str, float]]:
         for start in range(0, 25_000, 250):
             if name == "own_order":
                 announce(pixels, order.stretches(images, start, start + 250, 0, 0))
-                pixels[order.turns(images, start, start + 250, 0, 0)].sum()
+                pixels[order.epoch_indices(images, start, start + 250, 0, 0)].sum()
             else:
                 pixels[whole[start : start + 250]].sum()
         seconds = time.perf_counter() - began
@@ -236,7 +238,7 @@ def summary(found: list[dict[str, Any]], pool: int) -> dict[str, Any]:
     sizes, lines = [row["images"] for row in found], {}
     exponents = {f"step_{name}": exponent(sizes, [row["step"][name] for row in found]) for name in found[0]["step"]}
     for name in LINEAR:
-        used = [row for row in found if name not in NEIGHBOURS or row["images"] >= pool]
+        used = [row for row in found if name not in NEIGHBORS or row["images"] >= pool]
         if len(used) > 1:
             series = [row["images"] for row in used], [row["seconds"][name] for row in used]
             exponents[name], lines[name] = exponent(*series), line(*series)
@@ -248,7 +250,7 @@ def summary(found: list[dict[str, Any]], pool: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--pool", type=int, default=neighbours.POOL)
+    parser.add_argument("--pool", type=int, default=neighbors.POOL)
     parser.add_argument("--side", type=int, default=8)
     parser.add_argument("--width", type=int, default=4)
     parser.add_argument("--steps", type=int, default=50)

@@ -17,14 +17,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import spearmanr
 
+from converge_to_surprise.config.storage import write_json
 from converge_to_surprise.core.metrics import accuracy, adjusted_rand_index
+from converge_to_surprise.core.rng import APART
 from converge_to_surprise.data import datasets
-from converge_to_surprise.learn.randomness import APART
 from converge_to_surprise.report.comparison import found_clusters, likeness, matrix
-from converge_to_surprise.run.files import write_json
-from converge_to_surprise.run.result import read_result
-from converge_to_surprise.run.rundir import RunFolder
-from converge_to_surprise.run.session import versions
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.runs.result import read_result
+from converge_to_surprise.runs.session import versions
 
 SETS = ("usps", "digits")
 

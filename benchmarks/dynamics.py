@@ -24,8 +24,8 @@ import torch
 from converge_to_surprise import __version__
 from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Stage, Views
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn.record import Record
-from converge_to_surprise.learn.trainer import Trainer, available_threads
+from converge_to_surprise.search.record import Record
+from converge_to_surprise.search.trainer import Trainer, available_threads
 
 RESULTS = Path(__file__).parent / "results" / "dynamics.json"
 

@@ -1,7 +1,7 @@
 """Do pictures in folders give the clusters that the same images in an array give?
 
 Writes the embedded digits as PNG and JPEG files, each twice (the second time moved by a pixel), with a folder per class
-and a set of broken files, in grey, in colour and dark on light paper; fits three forms of them, predicts what was held
+and a set of broken files, in gray, in color and dark on light paper; fits three forms of them, predicts what was held
 out, compares the clusters with the classes:
 
 - folder: the files;
@@ -9,7 +9,7 @@ out, compares the clusters with the classes:
 - original: the images before they were written. JPEG has changed a third of them a little, and a run of slightly other
   images takes another course, as with another seed: this one shows how far such courses lie apart.
 
-Also counts which of the broken files were put aside.
+Also counts which of the broken files were skipped.
 
     python benchmarks/folders.py --seeds 3 --jobs 2 [--forms array folder] --save benchmarks/results/folders.json
 """
@@ -34,10 +34,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from converge_to_surprise.core.metrics import accuracy, normalised_mutual_information
+from converge_to_surprise.config.storage import write_json
+from converge_to_surprise.core.metrics import accuracy, normalized_mutual_information
 from converge_to_surprise.data.datasets import load
-from converge_to_surprise.run.files import write_json
-from converge_to_surprise.run.session import versions
+from converge_to_surprise.runs.session import versions
 
 HELD_OUT = 300
 FORMS = ("array", "folder", "original")
@@ -54,25 +54,25 @@ def digits() -> tuple[Bytes, npt.NDArray[np.int64]]:
     return np.concatenate([images, moved]), np.tile(store.labels, 2)
 
 
-def coloured(images: Bytes) -> Bytes:
-    """Yellowish digits on bluish ground, each a little different. (N, 8, 8, 3)"""
+def colored(images: Bytes) -> Bytes:
+    """Yellowish digits on bluish background, each a little different. (N, 8, 8, 3)"""
     generator = np.random.default_rng(0)
     ink = np.array([1, 0.8, 0.3]) * generator.uniform(0.8, 1, (len(images), 1, 1, 3))
-    ground = np.array([0.1, 0.1, 0.3]) * generator.uniform(0.5, 1, (len(images), 1, 1, 3))
+    background = np.array([0.1, 0.1, 0.3]) * generator.uniform(0.5, 1, (len(images), 1, 1, 3))
     share = images[..., None] / 255
-    return np.round(255 * (share * ink + (1 - share) * ground)).astype(np.uint8)
+    return np.round(255 * (share * ink + (1 - share) * background)).astype(np.uint8)
 
 
 def on_paper(images: Bytes) -> Bytes:
     """Dark digits on light paper, each a little different. (N, 8, 8)"""
     generator = np.random.default_rng(0)
     ink = generator.uniform(0.05, 0.3, (len(images), 1, 1))
-    ground = generator.uniform(0.7, 0.95, (len(images), 1, 1))
+    background = generator.uniform(0.7, 0.95, (len(images), 1, 1))
     share = images / 255
-    return np.round(255 * (share * ink + (1 - share) * ground)).astype(np.uint8)
+    return np.round(255 * (share * ink + (1 - share) * background)).astype(np.uint8)
 
 
-KINDS: dict[str, Callable[[Bytes], Bytes]] = {"grey": lambda images: images, "colour": coloured, "paper": on_paper}
+KINDS: dict[str, Callable[[Bytes], Bytes]] = {"gray": lambda images: images, "color": colored, "paper": on_paper}
 
 
 def write_folder(images: Bytes, labels: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], folder: Path) -> None:
@@ -150,7 +150,7 @@ def judged(path: Path, classes: dict[str, int]) -> dict[str, float]:
     return {
         "images": len(rows),
         "acc": round(100 * accuracy(found, true), 2),
-        "nmi": round(100 * normalised_mutual_information(found, true), 2),
+        "nmi": round(100 * normalized_mutual_information(found, true), 2),
         "clusters": len(np.unique(found)),
     }
 
@@ -168,13 +168,13 @@ class Fit(NamedTuple):
 
 
 def fit(wanted: Fit, threads: int) -> dict[str, Any]:
-    """Fit, predict what was held out, and judge both; of a folder also what was put aside."""
+    """Fit, predict what was held out, and judge both; of a folder also what was skipped."""
     kind, form, seed, root, known, broken = wanted
     folder = form == "folder"
     train, test = (root / kind / "train", root / kind / "test") if folder else (root / f"{kind}-{form}.npz",) * 2
     run = root / f"{kind}-{form}-{seed}"
     began = time.monotonic()
-    cts("fit", train, "--out", run, "--seed", seed, "--threads", threads, "--starts", 1, "--no-report")
+    cts("fit", train, "--out", run, "--seed", seed, "--threads", threads, "--n-init", 1, "--no-report")
     seconds = time.monotonic() - began
     cts("predict", run, test, "--out", run / "new.csv", *(() if folder else ("--split", "test")))
     row: dict[str, Any] = {"kind": kind, "form": form, "seed": seed, "seconds": round(seconds)}
@@ -183,7 +183,7 @@ def fit(wanted: Fit, threads: int) -> dict[str, Any]:
         with (run / "quarantine.csv").open(encoding="utf-8", newline="") as file:
             aside = {entry["file"] for entry in csv.DictReader(file)}
         row["broken"], row["quarantined"] = len(broken), len(aside & broken)
-        assert aside == broken, f"put aside {sorted(aside)}, broken are {sorted(broken)}"
+        assert aside == broken, f"skipped {sorted(aside)}, broken are {sorted(broken)}"
     return row
 
 

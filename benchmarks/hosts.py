@@ -8,9 +8,9 @@ Makes network namespaces on this machine, joined by a relay in user space that d
 milliseconds one way; a round trip takes twice as long), loses some (``--losses``: probability per packet) and lets each
 host send ``--rate`` Mbit/s. In each a process joins a gloo group and sends what a step of either search sends, with the
 computing replaced by a sleep of the measured time of one machine divided by the number of hosts: a sleep takes no
-processor, so efficiency = sleep / (time of a step) is a wall-clock figure. Two ways of sending are compared:
+CPU, so efficiency = sleep / (time of a step) is a wall-clock figure. Two ways of sending are compared:
 
-- ring:   gloo's own all_gather and all_reduce, which pass on from neighbour to neighbour;
+- ring:   gloo's own all_gather and all_reduce, which pass on from neighbor to neighbor;
 - direct: every host writes to every other at once (all_to_all) and adds up what it gets.
 
 The relay is tried first: round trips of one byte and a stream through one TCP connection. ``--fit`` starts a ``cts``
@@ -223,7 +223,7 @@ def main() -> int:
         "--congestion", default=CONGESTION, help="how TCP answers loss: reno, or what the kernel allows"
     )
     parser.add_argument("--fit", default="", metavar="WORDS", help="time this `cts` command on every host instead")
-    parser.add_argument("--threads", type=int, default=1, help="processor threads of each host with --fit")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of each host with --fit")
     parser.add_argument("--longest", type=float, default=3600.0, help="seconds after which --fit is ended")
     parser.add_argument(
         "--save", type=Path, help=f"where results go: {SAVED.name} in benchmarks/results for the tables"

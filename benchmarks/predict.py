@@ -24,16 +24,16 @@ import numpy as np
 import torch
 from PIL import Image
 
-from converge_to_surprise import presets
+from converge_to_surprise.config import presets
+from converge_to_surprise.config.storage import write_json
 from converge_to_surprise.core.views import make_views, to_float
-from converge_to_surprise.learn.backbone import fresh_network
-from converge_to_surprise.learn.labelling import CHUNK
-from converge_to_surprise.learn.network import channels_last
-from converge_to_surprise.run import modelfile
-from converge_to_surprise.run.files import write_json
-from converge_to_surprise.run.model import Labeller, Model
-from converge_to_surprise.run.session import versions
-from converge_to_surprise.use.images import Source
+from converge_to_surprise.data.source import Source
+from converge_to_surprise.model import model_file as modelfile
+from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.cluster_model import CalibratedNetwork, Model
+from converge_to_surprise.model.inference import CHUNK
+from converge_to_surprise.model.network import channels_last
+from converge_to_surprise.runs.session import versions
 
 SIDE = 28
 IMAGES = 3_000
@@ -43,7 +43,7 @@ ROUNDS = 2
 def a_model() -> Model:
     config = presets.resolve("fast", None, "mnist", IMAGES, (1, SIDE, SIDE))
     network = fresh_network(1, config.network, 1, seed=0).eval()
-    return Model(config, (1, SIDE, SIDE), Labeller(network, 10.0, (1,) * network.clusters))
+    return Model(config, (1, SIDE, SIDE), CalibratedNetwork(network, 10.0, (1,) * network.clusters))
 
 
 def best(work: Callable[[], None]) -> float:
@@ -59,7 +59,7 @@ def best(work: Callable[[], None]) -> float:
 
 def speeds(model: Model, folder: Path) -> dict[str, float]:
     images = torch.randint(256, (IMAGES, 1, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    network = model.labeller.network
+    network = model.labeler.network
     views = [channels_last(view) for view in make_views(to_float(images[:CHUNK]), model.config.views)]
     for number, image in enumerate(images):
         Image.fromarray(image[0].numpy()).save(folder / f"{number:05d}.png", compress_level=1)

@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from converge_to_surprise.learn.trainer import available_threads
-from converge_to_surprise.run.files import write_json
-from converge_to_surprise.run.session import versions
+from converge_to_surprise.config.storage import write_json
+from converge_to_surprise.runs.session import versions
+from converge_to_surprise.search.trainer import available_threads
 
 SEARCHES = {
-    "relaxed": "--search relaxed --starts 1",
+    "relaxed": "--search relaxed --n-init 1",
     "evolution": "--search evolution --evolution.batch 1000 --evolution.population 16 --evolution.ramp-epochs 1",
 }
 PER_STEP = {"relaxed": 250, "evolution": 1000}

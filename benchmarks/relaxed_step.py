@@ -33,17 +33,16 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from converge_to_surprise import presets
-from converge_to_surprise.config import Network, Stage
+from converge_to_surprise.cli.report import write_report
+from converge_to_surprise.config import Network, Stage, presets
+from converge_to_surprise.config.storage import write_json
 from converge_to_surprise.data import datasets
-from converge_to_surprise.learn import population
-from converge_to_surprise.learn.backbone import fresh_network
-from converge_to_surprise.learn.network import ClusterNetwork, channels_last
-from converge_to_surprise.learn.trainer import Trainer, available_threads
-from converge_to_surprise.report.command import write_report
-from converge_to_surprise.run import session
-from converge_to_surprise.run.files import write_json
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.network import ClusterNetwork, channels_last
+from converge_to_surprise.runs import session
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.search import population
+from converge_to_surprise.search.trainer import Trainer, available_threads
 
 SIDE = 28
 IMAGES = 5000
@@ -141,16 +140,16 @@ def stages_of_a_fit(source: str, data_dir: Path | None, threads: int) -> dict[st
         began = time.perf_counter()
         trainer = session.begin(run, dataset, source, data_dir, "fast", replace(config, threads=threads))
         spent = {"start": time.perf_counter() - began}
-        session.carry_on(run, trainer, dataset, [])
+        session.train(run, trainer, dataset, [])
         whole = time.perf_counter() - began
         before, stage = 0.0, ""
         for record in run.records():
-            # The first step of a search looks for neighbours; that is a labelling pass too.
+            # The first step of a search looks for neighbors; that is a labeling pass too.
             first, stage = record["stage"] != stage, record["stage"]
-            kind = "neighbours" if first and record["kind"] in ("relaxed", "refine") else record["kind"]
+            kind = "neighbors" if first and record["kind"] in ("relaxed", "refine") else record["kind"]
             spent[kind] = spent.get(kind, 0.0) + record["seconds"] - before
             before = record["seconds"]
-        spent["files, records, last labelling"] = whole - sum(spent.values())
+        spent["files, records, last labeling"] = whole - sum(spent.values())
         began = time.perf_counter()
         write_report(run, dataset.train, Console(quiet=True))
         spent["report"] = time.perf_counter() - began
@@ -199,7 +198,7 @@ def main() -> None:
         for name, seconds in spent.items():
             print(f"{name:<32} {seconds:7.1f} s  {seconds / whole:6.1%}")
         result |= {"fit": options.fit, "seconds": spent}
-        result["labelling and merging"] = 1 - (spent["relaxed"] + spent["refine"]) / (whole - spent["report"])
+        result["labeling and merging"] = 1 - (spent["relaxed"] + spent["refine"]) / (whole - spent["report"])
     if options.out:
         write_json(options.out, result)
     print(json.dumps(result))

@@ -28,9 +28,9 @@ from converge_to_surprise import __version__
 from converge_to_surprise.config import Augmentation, Config, Merge, Relaxed, Stage, Views
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn.trainer import available_threads
-from converge_to_surprise.run import session
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.runs import session
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.search.trainer import available_threads
 
 FIRST = 5_000
 """Images that the run is made with."""
@@ -65,7 +65,7 @@ def make_run(folder: Path, source: Path, threads: int) -> None:
         merge=Merge(clusters=10),
     )
     run = RunFolder(folder)
-    session.carry_on(run, session.begin(run, dataset, str(first), None, "fast", config), dataset, [])
+    session.train(run, session.begin(run, dataset, str(first), None, "fast", config), dataset, [])
 
 
 def main() -> None:

@@ -23,16 +23,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from converge_to_surprise import presets
-from converge_to_surprise.core.metrics import evenness
+from converge_to_surprise.config import presets
+from converge_to_surprise.config.storage import write_json
+from converge_to_surprise.core.metrics import balance
+from converge_to_surprise.core.rng import start_seeds
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.datasets import Dataset
 from converge_to_surprise.data.store import ImageStore
-from converge_to_surprise.learn.randomness import start_seeds
 from converge_to_surprise.reproduce.taking import of_starts
-from converge_to_surprise.run import session
-from converge_to_surprise.run.files import write_json
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.runs import session
+from converge_to_surprise.runs.folder import RunFolder
 
 SUBSETS = ("three classes", "five classes", "seven classes", "unequal classes", "upright and lying")
 
@@ -69,7 +69,7 @@ def measure_start(name: str, seed: int, threads: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder) / "run")
         trainer = session.begin(run, dataset, "digits", None, "fast", replace(config, seed=seed, threads=threads))
-        assessment = session.carry_on(run, trainer, dataset, [])
+        assessment = session.train(run, trainer, dataset, [])
     assert store.labels is not None
     sizes = np.bincount(store.labels)
     return {
@@ -81,7 +81,7 @@ def measure_start(name: str, seed: int, threads: int) -> dict[str, Any]:
         "versions": session.versions(),
         "metrics": assessment.scores(),
         "cluster sizes": [cluster.size for cluster in assessment.clusters],
-        "evenness": evenness(cluster.size for cluster in assessment.clusters),
+        "balance": balance(cluster.size for cluster in assessment.clusters),
     }
 
 

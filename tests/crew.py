@@ -16,8 +16,8 @@ import torch
 import torch._dynamo
 import torch.distributed as dist
 
-from converge_to_surprise.learn import trainer  # noqa: F401 - what the processes need, loaded once
-from converge_to_surprise.learn.world import World
+from converge_to_surprise.distributed.group import ProcessGroup
+from converge_to_surprise.search import trainer  # noqa: F401 - what the processes need, loaded once
 
 PATIENCE = 120.0
 
@@ -56,7 +56,7 @@ def _live(end: Connection, rank: int, size: int, folder: str, work: Callable[...
     try:
         store = dist.FileStore(str(Path(folder) / "store"), size)  # type: ignore[attr-defined]
         dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=timedelta(seconds=PATIENCE))
-        end.send((True, work(World(rank, size), *arguments)))
+        end.send((True, work(ProcessGroup(rank, size), *arguments)))
         dist.barrier()
         dist.destroy_process_group()
     except BaseException:

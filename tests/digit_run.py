@@ -9,8 +9,8 @@ from sklearn.datasets import load_digits
 
 from converge_to_surprise.config import Augmentation, Config, Merge, Network, Relaxed, Stage
 from converge_to_surprise.data import datasets
-from converge_to_surprise.run import session
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.runs import session
+from converge_to_surprise.runs.folder import RunFolder
 
 IMAGES = 360
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><script>document.title='owned'</script>&\u2028"
@@ -22,7 +22,7 @@ CONFIG = Config(
     network=Network(clusters=16, width=4),
     augmentation=Augmentation(rotation=10, crop=1),
     relaxed=Relaxed(heads=2, batch=90, learning_rate=0.01, diversity_floor=(10.0, 10.0)),
-    merge=Merge(wide_pairs=500, alike_pairs=500, clusters=6, smallest=0.0),
+    merge=Merge(augmented_pairs=500, neighbor_pairs=500, clusters=6, smallest=0.0),
 )
 
 
@@ -43,5 +43,5 @@ def make_run(folder: Path, source: Path, config: Config = CONFIG) -> RunFolder:
     dataset = datasets.load(str(source))
     run = RunFolder(folder)
     trainer = session.begin(run, dataset, str(source), None, "fast", config)
-    session.carry_on(run, trainer, dataset, [])
+    session.train(run, trainer, dataset, [])
     return run

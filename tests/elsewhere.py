@@ -1,7 +1,7 @@
-"""A device that is not the processor, simulated by it: what a GPU refuses, this one refuses too.
+"""A device that is not the CPU, simulated by it: what a GPU refuses, this one refuses too.
 
-Tensors on it say that they are on MPS and hold a tensor of the processor. As on the real one, there are no doubles, a
-tensor there and one here do not mix (single numbers and indices do), a generator of the processor draws nothing there,
+Tensors on it say that they are on MPS and hold a tensor of the CPU. As on the real one, there are no doubles, a
+tensor there and one here do not mix (single numbers and indices do), a generator of the CPU draws nothing there,
 and nothing is there for numpy to look at.
 """
 
@@ -18,14 +18,15 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from converge_to_surprise.learn import labelling, workers
+from converge_to_surprise.model import inference as labeling
+from converge_to_surprise.search import threads as workers
 
 KIND = "mps"
 DEVICE = "mps:0"
 """With its number: without one torch would ask a real device for it."""
 FREE = 2**33
 INDEXING = ("index", "index_put", "index_put_")
-"""Operators whose indices may be on the processor."""
+"""Operators whose indices may be on the CPU."""
 
 
 class Elsewhere(Tensor):
@@ -76,10 +77,10 @@ def _compute(func: Any, args: Any, kwargs: Any) -> Any:
     there = not devices or devices[0].type in (KIND, "meta")
     name = func.overloadpacket.__name__
     if any(isinstance(leaf, torch.Generator) for leaf in leaves) and there:
-        raise RuntimeError("a generator of the processor cannot draw on this device")
+        raise RuntimeError("a generator of the CPU cannot draw on this device")
     plain = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not isinstance(leaf, Elsewhere)]
     if not devices and name not in ("copy_", *INDEXING) and any(leaf.ndim for leaf in plain):
-        raise RuntimeError(f"{name}: one tensor is on this device and one on the processor")
+        raise RuntimeError(f"{name}: one tensor is on this device and one on the CPU")
     if name == "copy_" and isinstance(args[0], Elsewhere) and args[1].dtype == torch.float64:
         raise TypeError("there are no doubles on this device")
 
@@ -131,7 +132,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 0)
     monkeypatch.setattr(torch.mps, "get_rng_state", lambda: torch.zeros(4, dtype=torch.uint8))
     monkeypatch.setattr(torch.mps, "set_rng_state", lambda state: None)
-    for module in (workers, labelling):
+    for module in (workers, labeling):
         monkeypatch.setattr(module, "ThreadPoolExecutor", AtOnce)
     # torch.tensor(..., device=...) then makes its tensor here and asks for a copy there, which the simulation sees.
     torch._C._set_only_lift_cpu_tensors(True)

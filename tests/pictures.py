@@ -47,7 +47,7 @@ def write(path: Path, pixels: Pixels, **options: Any) -> Path:
 
 
 def bomb(width: int, height: int) -> bytes:
-    """A PNG file of a few bytes that says it has this many grey pixels."""
+    """A PNG file of a few bytes that says it has this many gray pixels."""
 
     def part(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

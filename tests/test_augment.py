@@ -19,7 +19,7 @@ FULL = Augmentation(
     brightness=0.4, contrast=0.4, saturation=0.4,
 )  # fmt: skip
 STILL = replace(FULL, rotation=0.0)
-GROUND = replace(FULL, outside="ground")
+GROUND = replace(FULL, outside="background")
 
 
 def views(count: int, channels: int, height: int, width: int, seed: int) -> Tensor:
@@ -51,7 +51,7 @@ def test_crop_zoom_out_and_flip_agree_with_the_paper(channels: int, height: int,
     drawn = augment.draw(STILL, 4, torch.Generator().manual_seed(seed))
     fast = augment.warp(batch, drawn, STILL)
     slow = torch.stack([slowly(view, drawn, index) for index, view in enumerate(batch)])
-    # Where a sampling position falls on the border of two pixels, rounding may take either.
+    # Where a sampling position falls on the boundary of two pixels, rounding may take either.
     differing = (fast - slow).abs() > 1e-5
     on_border = _on_pixel_border(drawn, height, width)[:, None].expand_as(differing)
     assert not bool((differing & ~on_border).any())
@@ -111,7 +111,7 @@ def test_rotation_agrees_with_the_paper(height: int, width: int, seed: int) -> N
     slow = torch.stack(
         [torch.tensor([reference.rotate(view[0].tolist(), float(drawn.angle[i]))]) for i, view in enumerate(batch)]
     )
-    # Positions within a rounding error of a pixel's border may fall on either side: allow a handful.
+    # Positions within a rounding error of a pixel's boundary may fall on either side: allow a handful.
     assert float(((fast - slow).abs() > 1e-5).float().mean()) < 0.02
 
 
@@ -159,14 +159,14 @@ def test_beyond_the_image_its_ground_is_read_as_in_a_slow_loop(
 
 
 @given(st.sampled_from(["nearest", "bilinear"]), st.integers(0, 10_000))
-def test_with_the_ground_beyond_no_colour_appears_that_was_not_there(
+def test_with_the_ground_beyond_no_color_appears_that_was_not_there(
     sampling: Literal["nearest", "bilinear"], seed: int
 ) -> None:
-    """A picture of one colour stays as it is, and no view gets a frame that shows how the picture was turned."""
+    """A picture of one color stays as it is, and no view gets a frame that shows how the picture was turned."""
     generator = torch.Generator().manual_seed(seed)
     settings = replace(GROUND, sampling=sampling)
-    colour = torch.rand(4, 3, 1, 1, generator=generator).expand(4, 3, 9, 7)
-    torch.testing.assert_close(augment.warp(colour, augment.draw(settings, 4, generator), settings), colour)
+    color = torch.rand(4, 3, 1, 1, generator=generator).expand(4, 3, 9, 7)
+    torch.testing.assert_close(augment.warp(color, augment.draw(settings, 4, generator), settings), color)
 
 
 @given(st.sampled_from([1, 3]), st.sampled_from(["nearest", "bilinear"]), st.integers(0, 10_000))
@@ -174,10 +174,12 @@ def test_the_ground_is_seen_beyond_the_image_only(
     channels: int, sampling: Literal["nearest", "bilinear"], seed: int
 ) -> None:
     batch = views(4, channels, 9, 7, seed)
-    ground, image = replace(GROUND, sampling=sampling), replace(GROUND, sampling=sampling, outside="image")
-    drawn = augment.draw(ground, 4, torch.Generator().manual_seed(seed))
+    background, image = replace(GROUND, sampling=sampling), replace(GROUND, sampling=sampling, outside="image")
+    drawn = augment.draw(background, 4, torch.Generator().manual_seed(seed))
     within = augment.warp(torch.ones_like(batch), drawn, image) > 1 - 1e-6
-    torch.testing.assert_close(augment.warp(batch, drawn, ground)[within], augment.warp(batch, drawn, image)[within])
+    torch.testing.assert_close(
+        augment.warp(batch, drawn, background)[within], augment.warp(batch, drawn, image)[within]
+    )
 
 
 @given(st.integers(0, 10_000))

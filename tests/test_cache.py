@@ -21,11 +21,12 @@ from filelock import FileLock
 from pictures import photo, write
 from PIL import Image
 
-from converge_to_surprise.data import pictures, reading
+from converge_to_surprise.data import image_options as reading
+from converge_to_surprise.data import pictures
 from converge_to_surprise.data.cache import Decoded, cache_folder, cached
 from converge_to_surprise.data.decode import decode, probe
+from converge_to_surprise.data.image_options import ImageOptions
 from converge_to_surprise.data.listing import Listing, list_folder
-from converge_to_surprise.data.reading import Reading
 
 COUNT = 12
 
@@ -80,22 +81,22 @@ class TestReuse:
     def test_a_second_time_nothing_is_decoded(self, folder: Path, place: Path, opened: list[str]) -> None:
         listing = list_folder(folder)
         heard: list[tuple[int, int]] = []
-        check(cached(listing, Reading(), progress=lambda done, total: heard.append((done, total))), listing)
+        check(cached(listing, ImageOptions(), progress=lambda done, total: heard.append((done, total))), listing)
         assert heard[-1] == (COUNT + 2, COUNT + 2)
         assert len(opened) == 2 * (COUNT + 2)
         opened.clear()
         heard.clear()
-        again = cached(list_folder(folder), Reading(), progress=lambda done, total: heard.append((done, total)))
+        again = cached(list_folder(folder), ImageOptions(), progress=lambda done, total: heard.append((done, total)))
         check(again, listing)
         assert opened == []
         assert heard == []
         assert isinstance(again.pixels, np.memmap)
 
-    @pytest.mark.parametrize("change", ["touch", "grow", "add", "remove", "rename", "mode", "size", "colour", "shape"])
+    @pytest.mark.parametrize("change", ["touch", "grow", "add", "remove", "rename", "mode", "size", "color", "shape"])
     def test_every_change_counts(self, folder: Path, place: Path, opened: list[str], change: str) -> None:
-        cached(list_folder(folder), Reading())
+        cached(list_folder(folder), ImageOptions())
         opened.clear()
-        wish, shape = Reading(), None
+        wish, shape = ImageOptions(), None
         if change == "touch":
             os.utime(folder / "03.png", ns=(1, 1))
         elif change == "grow":
@@ -111,64 +112,66 @@ class TestReuse:
         elif change == "mode":
             (folder / "03.png").chmod(0)
         elif change == "size":
-            wish = Reading(image_size=7)
-        elif change == "colour":
-            wish = Reading(colour="grey")
+            wish = ImageOptions(image_size=7)
+        elif change == "color":
+            wish = ImageOptions(color="gray")
         else:
             shape = (3, 6, 6)
         found = cached(list_folder(folder), wish, shape)
         assert opened
-        expected = {"size": (3, 5, 7), "colour": (1, 10, 14), "shape": (3, 6, 6)}.get(change, (3, 10, 14))
+        expected = {"size": (3, 5, 7), "color": (1, 10, 14), "shape": (3, 6, 6)}.get(change, (3, 10, 14))
         assert found.pixels.shape[1:] == expected
 
-    @pytest.mark.parametrize("wish", [Reading(), Reading(image_size=14), Reading(colour="rgb")])
-    def test_the_shape_they_were_brought_to(self, folder: Path, place: Path, opened: list[str], wish: Reading) -> None:
+    @pytest.mark.parametrize("wish", [ImageOptions(), ImageOptions(image_size=14), ImageOptions(color="rgb")])
+    def test_the_shape_they_were_brought_to(
+        self, folder: Path, place: Path, opened: list[str], wish: ImageOptions
+    ) -> None:
         """A run that is taken up again asks for the shape that its first start had found."""
         listing = list_folder(folder)
         shape = cached(listing, wish).pixels.shape[1:]
         opened.clear()
-        check(cached(listing, Reading(), shape), listing)
+        check(cached(listing, ImageOptions(), shape), listing)
         assert opened == []
         assert len(entries(place)) == 1
         os.utime(folder / "03.png", ns=(1, 1))
-        cached(list_folder(folder), Reading(), shape)
+        cached(list_folder(folder), ImageOptions(), shape)
         assert opened
 
     def test_a_damaged_set_of_that_shape_is_not_taken(self, folder: Path, place: Path) -> None:
         listing = list_folder(folder)
-        cached(listing, Reading())
+        cached(listing, ImageOptions())
         (name,) = entries(place)
         (place / name / "about.json").write_text("{}")
-        check(cached(listing, Reading(), (3, 10, 14)), listing)
+        check(cached(listing, ImageOptions(), (3, 10, 14)), listing)
         assert len(entries(place)) == 2
 
     def test_others_may_not_look(self, folder: Path, place: Path) -> None:
-        cached(list_folder(folder), Reading())
+        cached(list_folder(folder), ImageOptions())
         assert place.stat().st_mode & 0o777 == 0o700
         assert (place / entries(place)[0]).stat().st_mode & 0o777 == 0o700
 
     def test_threads_and_labels_do_not_count(self, folder: Path, place: Path, opened: list[str]) -> None:
-        cached(list_folder(folder), Reading(threads=1))
+        cached(list_folder(folder), ImageOptions(threads=1))
         opened.clear()
-        cached(list_folder(folder), Reading(threads=3))
+        cached(list_folder(folder), ImageOptions(threads=3))
         assert opened == []
 
     def test_sets_from_before_a_change_are_dropped_and_others_kept(self, folder: Path, place: Path) -> None:
-        cached(list_folder(folder), Reading())
-        cached(list_folder(folder), Reading(colour="grey"))
+        cached(list_folder(folder), ImageOptions())
+        cached(list_folder(folder), ImageOptions(color="gray"))
         assert len(entries(place)) == 2
         before = set(entries(place))
         os.utime(folder / "03.png", ns=(1, 1))
-        cached(list_folder(folder), Reading())
+        cached(list_folder(folder), ImageOptions())
         after = set(entries(place))
         assert len(after) == 2
         assert len(after & before) == 1
 
     def test_the_mapped_pictures_are_not_the_file(self, folder: Path, place: Path) -> None:
         listing = list_folder(folder)
-        found = cached(listing, Reading())
+        found = cached(listing, ImageOptions())
         found.pixels[:] = 0
-        check(cached(listing, Reading()), listing)
+        check(cached(listing, ImageOptions()), listing)
 
 
 class TestDamage:
@@ -176,7 +179,7 @@ class TestDamage:
     @pytest.mark.parametrize("damage", ["truncated", "longer", "empty", "missing", "garbage"])
     def test_is_noticed_and_mended(self, folder: Path, place: Path, opened: list[str], file: str, damage: str) -> None:
         listing = list_folder(folder)
-        cached(listing, Reading())
+        cached(listing, ImageOptions())
         opened.clear()
         (name,) = entries(place)
         path = place / name / file
@@ -187,7 +190,7 @@ class TestDamage:
             path.write_bytes(
                 {"truncated": content[:-9], "longer": content + b"}]x", "empty": b"", "garbage": b"\xfe" * 50}[damage]
             )
-        check(cached(listing, Reading()), listing)
+        check(cached(listing, ImageOptions()), listing)
         # numpy reads an array from the front, so that a few bytes behind it do no harm.
         assert bool(opened) == ((file, damage) != ("positions.npy", "longer"))
         assert entries(place) == [name]
@@ -195,31 +198,31 @@ class TestDamage:
     @pytest.mark.parametrize("about", [[], {}, {"shape": 3}, None, {"files": 14, "shape": [12, 3, 10, 14]}])
     def test_a_description_of_another_form(self, folder: Path, place: Path, about: Any) -> None:
         listing = list_folder(folder)
-        cached(listing, Reading())
+        cached(listing, ImageOptions())
         (name,) = entries(place)
         (place / name / "about.json").write_text(json.dumps(about))
-        check(cached(listing, Reading()), listing)
+        check(cached(listing, ImageOptions()), listing)
 
     def test_a_set_that_is_a_file(self, folder: Path, place: Path) -> None:
         listing = list_folder(folder)
-        cached(listing, Reading())
+        cached(listing, ImageOptions())
         (name,) = entries(place)
         shutil.rmtree(place / name)
         (place / name).write_text("in the way")
-        check(cached(listing, Reading()), listing)
+        check(cached(listing, ImageOptions()), listing)
 
 
 BUILD = """
 import sys, time
 from converge_to_surprise.data.cache import cached
 from converge_to_surprise.data.listing import list_folder
-from converge_to_surprise.data.reading import Reading
+from converge_to_surprise.data.image_options import ImageOptions
 
 def progress(done, total):
     print(done, flush=True)
     time.sleep(float(sys.argv[2]))
 
-found = cached(list_folder(sys.argv[1]), Reading(), progress=progress)
+found = cached(list_folder(sys.argv[1]), ImageOptions(), progress=progress)
 print(found.pixels.shape, int(found.pixels.astype(int).sum()), flush=True)
 """
 
@@ -238,7 +241,7 @@ class TestBuilders:
         process.wait()
         assert [name for name in entries(place) if name.startswith("building-")]
         listing = list_folder(folder)
-        check(cached(listing, Reading()), listing)
+        check(cached(listing, ImageOptions()), listing)
         assert opened  # nothing of the other was used
         assert len(entries(place)) == 1
         assert not entries(place)[0].startswith("building-")
@@ -246,10 +249,10 @@ class TestBuilders:
     def test_the_lock_of_a_killed_one_goes_too(self, folder: Path, place: Path, opened: list[str]) -> None:
         """Killed before it made its folder, or after it gave the folder its name: only the lock is there."""
         listing = list_folder(folder)
-        cached(listing, Reading())
+        cached(listing, ImageOptions())
         (place / "building-0123456789abcdef.lock").touch()
         opened.clear()
-        cached(listing, Reading())
+        cached(listing, ImageOptions())
         assert opened == []
         assert [name for name in entries(place) if name.startswith("building-")] == []
 
@@ -270,7 +273,7 @@ class TestBuilders:
 
         monkeypatch.setattr(FileLock, "acquire", sweeping)
         listing = list_folder(folder)
-        check(cached(listing, Reading(), progress=look), listing)
+        check(cached(listing, ImageOptions(), progress=look), listing)
         assert len(entries(place)) == 1
 
     def test_want_of_memory_puts_no_picture_aside(
@@ -282,16 +285,16 @@ class TestBuilders:
         with monkeypatch.context() as starved:
             starved.setattr(Image.Image, "load", Mock(side_effect=MemoryError))
             with pytest.raises(MemoryError):
-                cached(listing, Reading(), shape)
+                cached(listing, ImageOptions(), shape)
         assert entries(place) == []
-        check(cached(listing, Reading(), shape), listing)
+        check(cached(listing, ImageOptions(), shape), listing)
 
     def test_one_that_is_at_work_is_left_alone(self, folder: Path, place: Path) -> None:
         process = builder(folder, 3)
         assert process.stdout is not None
         process.stdout.readline()
         listing = list_folder(folder)
-        check(cached(listing, Reading()), listing)
+        check(cached(listing, ImageOptions()), listing)
         assert [name for name in entries(place) if name.startswith("building-")]
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 0
@@ -301,7 +304,9 @@ class TestBuilders:
     def test_many_at_once(self, folder: Path, place: Path) -> None:
         listing = list_folder(folder)
         found: list[Decoded] = []
-        threads = [threading.Thread(target=lambda: found.append(cached(listing, Reading(threads=1)))) for _ in range(6)]
+        threads = [
+            threading.Thread(target=lambda: found.append(cached(listing, ImageOptions(threads=1)))) for _ in range(6)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -316,7 +321,7 @@ class TestBuilders:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            cached(list_folder(folder), Reading(), progress=interrupt)
+            cached(list_folder(folder), ImageOptions(), progress=interrupt)
         assert entries(place) == []
 
 
@@ -356,7 +361,7 @@ class TestPlace:
         with pytest.raises(
             ValueError, match=r"need 0\.0 MB in .*cache, which has 0\.0 MB left; make room or set CTS_C"
         ):
-            cached(list_folder(folder), Reading())
+            cached(list_folder(folder), ImageOptions())
         assert entries(place) == []
 
     @pytest.mark.parametrize(("code", "words"), [(errno.ENOSPC, "make room"), (errno.EIO, "cannot be kept in")])
@@ -368,7 +373,7 @@ class TestPlace:
 
         monkeypatch.setattr(os, "fsync", fail)
         with pytest.raises(ValueError, match=words) as refused:
-            cached(list_folder(folder), Reading())
+            cached(list_folder(folder), ImageOptions())
         assert str(place) in str(refused.value)
         assert entries(place) == []
 

@@ -15,9 +15,9 @@ import safetensors.torch
 import torch
 
 from converge_to_surprise.config import Config
-from converge_to_surprise.learn.snapshot import Snapshot
-from converge_to_surprise.learn.trainer import Trainer
-from converge_to_surprise.run import checkpoint
+from converge_to_surprise.runs import checkpoint
+from converge_to_surprise.search.snapshot import Snapshot
+from converge_to_surprise.search.trainer import Trainer
 
 
 def snapshot(step: int) -> Snapshot:

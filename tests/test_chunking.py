@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from converge_to_surprise.config import Config, Evolution, Views
-from converge_to_surprise.learn import chunking, population
-from converge_to_surprise.learn.network import ResNet9
+from converge_to_surprise.model.network import ResNet9
+from converge_to_surprise.search import chunking, population
 
 GIGABYTE = 2**30
 PAPER = (3000, 1, 28, 28)

@@ -204,9 +204,9 @@ def test_relative_sources_are_found_from_elsewhere(
     assert call("resume", "run") == 0
 
 
-@pytest.mark.parametrize(("flags", "ground"), [((), "removed"), (("--views.ground", "kept"), "kept")])
+@pytest.mark.parametrize(("flags", "background"), [((), "removed"), (("--views.background", "kept"), "kept")])
 def test_a_folder_that_is_called_like_a_data_set_is_one_s_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], ground: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], background: str
 ) -> None:
     (tmp_path / "digits").mkdir()
     for number, image in enumerate(striped_images(12)[0]):
@@ -214,13 +214,13 @@ def test_a_folder_that_is_called_like_a_data_set_is_one_s_own(
     monkeypatch.chdir(tmp_path)
     assert call("fit", "digits/", "--out", "run", *FLAGS, *flags) == 0
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
-    assert saved["views"]["ground"] == ground
+    assert saved["views"]["background"] == background
     assert saved["augmentation"]["zoom_out_prob"] == 0
 
 
 def test_the_ground_of_a_named_data_set_can_be_removed(tmp_path: Path) -> None:
-    assert call("fit", "digits", "--out", tmp_path / "run", *FLAGS, "--views.ground", "removed") == 0
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["views"]["ground"] == "removed"
+    assert call("fit", "digits", "--out", tmp_path / "run", *FLAGS, "--views.background", "removed") == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["views"]["background"] == "removed"
 
 
 def test_named_data_from_a_folder(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +284,7 @@ def with_pixel(value: float) -> npt.NDArray[np.float64]:
         (PIXELS[:, :1, :1], "holds images of 1x1 pixels"),
         (np.full((20, 8, 8), 9, dtype=np.uint8), "are constant (every pixel is 9)"),
         (np.repeat(PIXELS[:1], 20, axis=0), "are the same: there is nothing to tell apart"),
-        (np.repeat(PIXELS[:, :1, :1], 64, axis=1).reshape(20, 8, 8), "is constant (a single grey value)"),
+        (np.repeat(PIXELS[:, :1, :1], 64, axis=1).reshape(20, 8, 8), "is constant (a single gray value)"),
     ],
 )
 def test_wrong_images(
@@ -491,10 +491,10 @@ def test_resume_with_changed_images(tmp_path: Path, source: Path, capsys: pytest
 
 
 def test_evaluate_with_other_images(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    np.save(tmp_path / "colour.npy", RNG.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8))
-    line = refused(capsys, "evaluate", finished, tmp_path / "colour.npy")
+    np.save(tmp_path / "color.npy", RNG.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8))
+    line = refused(capsys, "evaluate", finished, tmp_path / "color.npy")
     size = "are 3x8x8 (channels, height, width); the run was made with 1x8x8"
-    assert line.startswith(f"the images of {tmp_path / 'colour.npy'} {size}")
+    assert line.startswith(f"the images of {tmp_path / 'color.npy'} {size}")
     np.save(tmp_path / "flat.npy", np.zeros((20, 0, 8), dtype=np.uint8))
     assert "flat.npy" in refused(capsys, "evaluate", finished, tmp_path / "flat.npy", "--json")
     assert "'none.npz'" in refused(capsys, "evaluate", finished, "none.npz", "--json")

@@ -7,15 +7,15 @@ import torch
 from converge_to_surprise.config import Config, Merge, Network
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn import merge
-from converge_to_surprise.learn.backbone import fresh_network
-from converge_to_surprise.learn.condense import condense, fit_head, move_parts, vote
-from converge_to_surprise.learn.labelling import label_views, view_features
-from converge_to_surprise.learn.neighbours import alike
+from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.inference import label_views, view_features
+from converge_to_surprise.search import merge
+from converge_to_surprise.search.head_fusion import condense, fit_head, move_subclusters, vote
+from converge_to_surprise.search.neighbors import alike
 
 
-def choice(head: int, agreement: list[float]) -> merge.Choice:
-    return merge.Choice(2, head, [0, 1], [], {}, [], agreement)
+def choice(head: int, agreement: list[float]) -> merge.MergeResult:
+    return merge.MergeResult(2, head, [0, 1], [], {}, [], agreement)
 
 
 def test_like_minded_heads_vote_and_others_do_not() -> None:
@@ -43,46 +43,46 @@ def strangers(moved: int, stayed: int) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return clusters, parts, links
 
 
-def test_a_part_goes_where_its_neighbours_are() -> None:
+def test_a_part_goes_where_its_neighbors_are() -> None:
     clusters, parts, links = strangers(moved=3, stayed=1)
-    result = move_parts(clusters, parts, links)
+    result = move_subclusters(clusters, parts, links)
     assert (result[:20] == 1).all()
     assert (result[20:] == clusters[20:]).all()
     assert (clusters[:20] == 0).all(), "the given clusters are left as they were"
 
 
 @pytest.mark.parametrize(("moved", "stayed"), [(3, 2), (30, 20), (1, 1), (1, 3)])
-def test_a_part_stays_unless_its_neighbours_are_clearly_elsewhere(moved: int, stayed: int) -> None:
+def test_a_part_stays_unless_its_neighbors_are_clearly_elsewhere(moved: int, stayed: int) -> None:
     clusters, parts, links = strangers(moved, stayed)
-    assert (move_parts(clusters, parts, links) == clusters).all()
+    assert (move_subclusters(clusters, parts, links) == clusters).all()
 
 
 def test_links_within_a_part_do_not_count() -> None:
     clusters, parts, links = strangers(moved=3, stayed=1)
     within = np.arange(200)[:, None].repeat(10, 1)
-    result = move_parts(clusters, parts, np.concatenate([links, within], 1))
+    result = move_subclusters(clusters, parts, np.concatenate([links, within], 1))
     assert (result[:20] == 1).all()
 
 
 def test_few_links_prove_nothing() -> None:
     clusters, parts, links = strangers(moved=3, stayed=1)
     links[:18] = np.arange(18)[:, None]
-    assert (move_parts(clusters, parts, links) == clusters).all()
+    assert (move_subclusters(clusters, parts, links) == clusters).all()
 
 
 def test_the_larger_half_of_a_cluster_is_the_cluster() -> None:
     clusters, parts, links = strangers(moved=3, stayed=1)
     parts[:60] = 5
     links[:60, :3], links[:60, 3:] = 150, 90
-    assert (move_parts(clusters, parts, links) == clusters).all()
+    assert (move_subclusters(clusters, parts, links) == clusters).all()
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3])
 def test_a_fitted_head_repeats_the_labels_and_unused_outputs_never_win(classes: int) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, classes, 300)
-    centres = np.array([[6.0, 0], [0, 6], [-6, -6]])
-    features = centres[labels] + rng.normal(size=(300, 2)) + 40
+    centers = np.array([[6.0, 0], [0, 6], [-6, -6]])
+    features = centers[labels] + rng.normal(size=(300, 2)) + 40
     weight, bias = fit_head(features, labels * 2, 6)
     assert ((features @ weight.T + bias).argmax(1) == labels * 2).mean() > 0.98
 
@@ -103,13 +103,13 @@ def test_the_condensed_network_has_an_output_for_every_cluster_and_labels_as_the
     labels, _ = label_views(network, images, small.views)
     assert 50 < int(labels.sum()) < 250
     trees = [merge.merge_tree(np.diag([5.0, 5.0, 0.0, 0.0]), 0.005)]
-    alike_pairs = torch.diag(torch.tensor([5.0, 5.0, 0.0, 0.0]))[None]
-    picked = merge.choose(trees, alike_pairs, labels[:, None].numpy(), Merge())
+    neighbor_pairs = torch.diag(torch.tensor([5.0, 5.0, 0.0, 0.0]))[None]
+    picked = merge.choose(trees, neighbor_pairs, labels[:, None].numpy(), Merge())
     assert picked.clusters == 2
     seen = view_features(network, images, small.views)
     single = condense(network, images, seen, alike(None, images, small, 1), trees, picked, small, 0)
     assert (single.heads, single.clusters) == (1, 2)
-    trunk = "units.0.conv.weight"
-    assert torch.equal(single.get_parameter(trunk), network.get_parameter(trunk))
+    backbone = "units.0.conv.weight"
+    assert torch.equal(single.get_parameter(backbone), network.get_parameter(backbone))
     found, _ = label_views(single, images, small.views)
     assert float((found == labels).double().mean()) > 0.8

@@ -12,9 +12,9 @@ from converge_to_surprise.config import Augmentation, Config, Network
 from converge_to_surprise.core.augment import augment
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn import confidence
-from converge_to_surprise.learn.backbone import fresh_network
-from converge_to_surprise.learn.labelling import over_views, read_whole
+from converge_to_surprise.model import confidence
+from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.inference import over_views, read_whole
 
 
 @settings(max_examples=20, deadline=None)
@@ -48,7 +48,7 @@ def test_confidence_is_how_often_augmented_views_agree() -> None:
     images, _ = striped_images(600)
     config = Config(augmentation=Augmentation(rotation=40, crop=2, brightness=0.3))
     network = fresh_network(1, Network(clusters=4, width=4), 1, seed=1)
-    with torch.no_grad():  # features are centred, so that several outputs win
+    with torch.no_grad():  # features are centered, so that several outputs win
         for view in make_views(to_float(images), config.views) * 30:
             features = network.features(view)
         network.head.bias.copy_(-(network.head.weight @ features.mean(0)))

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from converge_to_surprise import cli, presets
-from converge_to_surprise.config import Augmentation, Config, Consolidation, Evolution, Network, Stage, Views
-from converge_to_surprise.configfile import overlay, read, to_dict
+from converge_to_surprise import cli
+from converge_to_surprise.config import Augmentation, Config, Consolidation, Evolution, Network, Stage, Views, presets
+from converge_to_surprise.config.files import overlay, read, to_dict
 from converge_to_surprise.data.datasets import Dataset
 from converge_to_surprise.data.store import to_store
 
@@ -32,7 +32,7 @@ CONFIGS = st.builds(
         max_size=3,
     ).map(tuple),
     views=st.builds(Views, fill=st.booleans(), upsample=st.integers(1, 8))
-    | st.builds(Views, fill=st.just(True), ground=st.sampled_from(["kept", "removed"])),
+    | st.builds(Views, fill=st.just(True), background=st.sampled_from(["kept", "removed"])),
     augmentation=st.builds(
         Augmentation,
         rotation=st.floats(0, 180),
@@ -40,7 +40,7 @@ CONFIGS = st.builds(
         zoom_out=st.integers(0, 9).map(lambda low: (low, low + 2)),
         brightness=SHARE,
         sampling=st.sampled_from(["nearest", "bilinear"]),
-        outside=st.sampled_from(["black", "image", "ground"]),
+        outside=st.sampled_from(["black", "image", "background"]),
     ),
     network=st.builds(Network, clusters=st.integers(2, 4096)),
     evolution=st.builds(

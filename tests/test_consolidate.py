@@ -12,11 +12,11 @@ from torch import Tensor
 
 from converge_to_surprise.config import Config, Consolidation, Network
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn import consolidate
-from converge_to_surprise.learn.backbone import fresh_network
-from converge_to_surprise.learn.labelling import label_views
-from converge_to_surprise.learn.network import ClusterNetwork, flatten
-from converge_to_surprise.learn.order import BLOCK, WINDOW
+from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.inference import label_views
+from converge_to_surprise.model.network import ClusterNetwork, flatten
+from converge_to_surprise.search import consolidate
+from converge_to_surprise.search.sampler import BLOCK, WINDOW
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(0, 99))
@@ -135,7 +135,7 @@ def test_nothing_surprising_means_nothing_is_trained(bars: Tensor, small: Config
     assert torch.equal(flatten(network), before)
 
 
-def test_cross_entropy_on_normalised_logits_has_the_floor_of_the_paper() -> None:
+def test_cross_entropy_on_normalized_logits_has_the_floor_of_the_paper() -> None:
     """With K = 64 and scale 1 the loss cannot fall below log(1 + 63/e) = 3.18: why the scale is a setting."""
     perfect = F.normalize(torch.eye(64), dim=1)
     assert float(F.cross_entropy(perfect, torch.arange(64))) == pytest.approx(3.18, abs=0.01)

@@ -21,7 +21,7 @@ from pictures import photo, write
 
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.datasets import canonical, load, open_listing
-from converge_to_surprise.data.reading import Reading
+from converge_to_surprise.data.image_options import ImageOptions
 
 RNG = np.random.default_rng(0)
 TRAIN = RNG.integers(0, 256, (6, 5, 4), dtype=np.uint8)
@@ -281,7 +281,7 @@ def test_a_folder_of_pictures(tmp_path: Path) -> None:
 
 
 def test_folders_as_labels(tmp_path: Path) -> None:
-    loaded = load(str(photos(tmp_path)), reading=Reading(labels="from-folders"))
+    loaded = load(str(photos(tmp_path)), reading=ImageOptions(labels="from-folders"))
     assert loaded.train.labels is not None
     assert loaded.train.labels.tolist() == [0, 0, 0, 0, 1, 1]
     assert loaded.train.class_names == ["cat", "dog"]
@@ -292,7 +292,7 @@ def test_folders_as_labels_of_something_else(tmp_path: Path) -> None:
     write_npz(tmp_path / "own.npz")
     for source in ("digits", str(tmp_path / "own.npz")):
         with pytest.raises(ValueError, match=r"labels is 'from-folders', but .* is not a folder of pictures"):
-            load(source, reading=Reading(labels="from-folders"))
+            load(source, reading=ImageOptions(labels="from-folders"))
 
 
 @pytest.mark.parametrize("file", ["list.csv", "list.parquet"])
@@ -317,7 +317,7 @@ def test_wishes_reach_the_pictures(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
     loaded = load(
         str(photos(tmp_path)),
-        reading=Reading(image_size=5, colour="grey", threads=1),
+        reading=ImageOptions(image_size=5, color="gray", threads=1),
         progress=lambda done, total: heard.append((done, total)),
     )
     assert tuple(loaded.train.images.shape) == (6, 1, 4, 5)
@@ -339,7 +339,7 @@ def test_pictures_that_are_too_few(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"none of the 1 pictures of .*few can be read: 'bad.png': not a picture"):
         load(str(folder))
     write(folder / "good.png", photo(8, 8))
-    with pytest.raises(ValueError, match=r"few has 1 readable pictures of 2, and .* put aside: 'bad.png': not a pic"):
+    with pytest.raises(ValueError, match=r"few has 1 readable pictures of 2, and .* skipped: 'bad.png': not a pic"):
         load(str(folder))
 
 
@@ -353,7 +353,7 @@ def test_listings_are_for_pictures_only(tmp_path: Path) -> None:
     write_npz(tmp_path / "own.npz")
     assert open_listing("digits") is None
     assert open_listing(str(tmp_path / "own.npz")) is None
-    listing = open_listing(str(photos(tmp_path / "photos")), Reading(labels="from-folders"))
+    listing = open_listing(str(photos(tmp_path / "photos")), ImageOptions(labels="from-folders"))
     assert listing is not None
     assert listing.classes == ["cat"] * 5 + ["dog"] * 2
     with pytest.raises(ValueError, match="no data set or file 'mnits'"):

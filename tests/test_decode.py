@@ -24,8 +24,8 @@ from pictures import SAVING, Pixels, bomb, encoded, photo, write
 from PIL import Image
 
 from converge_to_surprise.data import decode as decoding
+from converge_to_surprise.data.color_modes import to_plain
 from converge_to_surprise.data.decode import BadPicture, Probe, decode, probe
-from converge_to_surprise.data.modes import to_plain
 
 LOSSLESS = ["bmp", "png", "tiff", "webp"]
 
@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def reason(path: Path) -> str:
-    """Why a file is put aside; decoding and probing must agree."""
+    """Why a file is skipped; decoding and probing must agree."""
     with pytest.raises(BadPicture) as bad:
         decode(path, (3, 8, 8))
     with pytest.raises(BadPicture) as again:
@@ -229,14 +229,14 @@ def test_damage_is_decoded_or_refused(place: Path, case: tuple[str, bytes]) -> N
 class TestPixels:
     @given(hnp.arrays(np.uint8, hnp.array_shapes(min_dims=3, max_dims=3, max_side=12).map(lambda s: (*s[:2], 3))),
            st.sampled_from(LOSSLESS))  # fmt: skip
-    def test_colour_of_the_right_size_is_exact(self, place: Path, pixels: Pixels, kind: str) -> None:
+    def test_color_of_the_right_size_is_exact(self, place: Path, pixels: Pixels, kind: str) -> None:
         path = write(place / f"exact.{kind}", pixels)
         np.testing.assert_array_equal(decode(path, (3, *pixels.shape[:2])), pixels.transpose(2, 0, 1))
 
     @given(
         hnp.arrays(np.uint8, hnp.array_shapes(min_dims=2, max_dims=2, max_side=12)), st.sampled_from([*LOSSLESS, "gif"])
     )
-    def test_grey_of_the_right_size_is_exact(self, place: Path, pixels: Pixels, kind: str) -> None:
+    def test_gray_of_the_right_size_is_exact(self, place: Path, pixels: Pixels, kind: str) -> None:
         path = write(place / f"exact.{kind}", pixels)
         np.testing.assert_array_equal(decode(path, (1, *pixels.shape))[0], pixels)
         np.testing.assert_array_equal(decode(path, (3, *pixels.shape)), np.stack([pixels] * 3))
@@ -278,15 +278,15 @@ class TestPixels:
         )
 
     @pytest.mark.parametrize("kind", ["jpg", "tiff"])
-    def test_print_colours(self, tmp_path: Path, kind: str) -> None:
+    def test_print_colors(self, tmp_path: Path, kind: str) -> None:
         # Cyan ink alone absorbs red; all inks absorb everything.
-        for inks, colour in (
+        for inks, color in (
             ((255, 0, 0, 0), (0, 255, 255)),
             ((0, 0, 0, 0), (255, 255, 255)),
             ((0, 0, 0, 255), (0, 0, 0)),
         ):
             path = saved(tmp_path / f"x.{kind}", Image.new("CMYK", (8, 8), inks))
-            assert np.abs(decode(path, (3, 8, 8)).astype(int) - np.array(colour)[:, None, None]).max() <= 3
+            assert np.abs(decode(path, (3, 8, 8)).astype(int) - np.array(color)[:, None, None]).max() <= 3
 
     @pytest.mark.parametrize("kind", ["png", "webp", "tiff"])
     def test_what_is_transparent_shows_white(self, tmp_path: Path, kind: str) -> None:
@@ -296,19 +296,19 @@ class TestPixels:
         pixels = decode(saved(tmp_path / f"x.{kind}", image, **options), (3, 1, 4))[:, 0]
         assert pixels.T.tolist() == [[10, 20, 30], [255, 255, 255], [204, 204, 204], [255, 255, 255]]
 
-    def test_grey_with_alpha(self, tmp_path: Path) -> None:
+    def test_gray_with_alpha(self, tmp_path: Path) -> None:
         image = Image.new("LA", (3, 1))
         image.putdata([(40, 255), (40, 0), (0, 51)])
         path = saved(tmp_path / "x.png", image)
         assert decode(path, (1, 1, 3)).tolist() == [[[40, 255, 204]]]
-        assert not probe(path).coloured
+        assert not probe(path).colored
 
-    def test_a_colour_that_stands_for_transparent(self, tmp_path: Path) -> None:
-        grey = saved(tmp_path / "grey.png", Image.fromarray(np.array([[7, 9]], np.uint8)), transparency=7)
-        assert decode(grey, (1, 1, 2)).tolist() == [[[255, 9]]]
-        colour = saved(tmp_path / "colour.png", Image.fromarray(np.array([[[1, 2, 3], [4, 5, 6]]], np.uint8)),
+    def test_a_color_that_stands_for_transparent(self, tmp_path: Path) -> None:
+        gray = saved(tmp_path / "gray.png", Image.fromarray(np.array([[7, 9]], np.uint8)), transparency=7)
+        assert decode(gray, (1, 1, 2)).tolist() == [[[255, 9]]]
+        color = saved(tmp_path / "color.png", Image.fromarray(np.array([[[1, 2, 3], [4, 5, 6]]], np.uint8)),
                        transparency=(1, 2, 3))  # fmt: skip
-        assert decode(colour, (3, 1, 2))[:, 0].T.tolist() == [[255, 255, 255], [4, 5, 6]]
+        assert decode(color, (3, 1, 2))[:, 0].T.tolist() == [[255, 255, 255], [4, 5, 6]]
 
     @pytest.mark.parametrize("kind", ["png", "gif", "bmp", "tiff"])
     def test_palette(self, tmp_path: Path, kind: str) -> None:
@@ -328,7 +328,7 @@ class TestPixels:
 
     @pytest.mark.parametrize("kind", ["gif", "png", "webp", "tiff"])
     def test_the_first_frame_counts(self, tmp_path: Path, kind: str) -> None:
-        frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "lime", "blue")]
+        frames = [Image.new("RGB", (8, 8), color) for color in ("red", "lime", "blue")]
         options = {"lossless": True} if kind == "webp" else {}
         path = saved(tmp_path / f"x.{kind}", frames[0], save_all=True, append_images=frames[1:], **options)
         assert decode(path, (3, 8, 8))[:, 0, 0].tolist() == [255, 0, 0]
@@ -368,7 +368,7 @@ class TestOrientation:
         exif[0x0112] = 6
         stored = photo(600, 900)
         path = write(tmp_path / "x.jpg", stored, exif=exif)
-        assert probe(path) == Probe(600, 900, coloured=True)
+        assert probe(path) == Probe(600, 900, colored=True)
         expected = Image.fromarray(np.rot90(stored, -1)).resize((20, 30), Image.Resampling.BICUBIC)
         seen = decode(path, (3, 30, 20)).transpose(1, 2, 0)
         assert np.abs(seen.astype(int) - np.asarray(expected)).max() <= 12
@@ -395,7 +395,7 @@ class TestFitting:
         pixels = np.full((10, 40), 100, np.uint8)
         pixels[:, 20:] = 200
         seen = decode(write(tmp_path / "x.png", pixels), (1, 20, 20))[0]
-        # 40x10 becomes 20x5, centred; its border is half 100 and half 200.
+        # 40x10 becomes 20x5, centered; its boundary is half 100 and half 200.
         assert (seen[:7] == 150).all()
         assert (seen[12:] == 150).all()
         assert (seen[7:12, :8] == 100).all()
@@ -406,9 +406,9 @@ class TestFitting:
         assert (seen == 60).all()
 
     @given(st.integers(1, 60), st.integers(1, 60), st.integers(2, 30), st.integers(2, 30), st.integers(0, 255))
-    def test_padding_carries_no_contrast(self, place: Path, h: int, w: int, high: int, wide: int, grey: int) -> None:
-        path = write(place / "flat.png", np.full((h, w), grey, np.uint8))
-        assert (decode(path, (1, high, wide)) == grey).all()
+    def test_padding_carries_no_contrast(self, place: Path, h: int, w: int, high: int, wide: int, gray: int) -> None:
+        path = write(place / "flat.png", np.full((h, w), gray, np.uint8))
+        assert (decode(path, (1, high, wide)) == gray).all()
 
     @given(st.integers(16, 60), st.integers(16, 60), st.integers(16, 60), st.integers(16, 60))
     def test_the_aspect_is_kept(self, place: Path, h: int, w: int, high: int, wide: int) -> None:
@@ -441,27 +441,27 @@ class TestFitting:
 
 
 class TestProbe:
-    def test_colour(self, tmp_path: Path) -> None:
-        assert probe(write(tmp_path / "x.png", photo(30, 40))) == Probe(40, 30, coloured=True)
-        assert probe(write(tmp_path / "x.jpg", photo(30, 40))) == Probe(40, 30, coloured=True)
+    def test_color(self, tmp_path: Path) -> None:
+        assert probe(write(tmp_path / "x.png", photo(30, 40))) == Probe(40, 30, colored=True)
+        assert probe(write(tmp_path / "x.jpg", photo(30, 40))) == Probe(40, 30, colored=True)
 
     @pytest.mark.parametrize("quality", [5, 30, 95])
-    def test_grey_saved_as_colour_is_grey(self, tmp_path: Path, quality: int) -> None:
+    def test_gray_saved_as_color_is_gray(self, tmp_path: Path, quality: int) -> None:
         noisy = np.clip(
             photo(100, 100, channels=1).astype(int) + np.random.default_rng(0).normal(0, 20, (100, 100)), 0, 255
         )
         image = Image.fromarray(noisy.astype(np.uint8)).convert("RGB")
-        assert not probe(saved(tmp_path / "x.jpg", image, quality=quality)).coloured
+        assert not probe(saved(tmp_path / "x.jpg", image, quality=quality)).colored
         tinted = np.clip(noisy[..., None] + np.random.default_rng(1).normal(0, 8, (100, 100, 3)), 0, 255)
         image = Image.fromarray(tinted.astype(np.uint8))
-        assert not probe(saved(tmp_path / "x.jpg", image, quality=quality)).coloured
+        assert not probe(saved(tmp_path / "x.jpg", image, quality=quality)).colored
 
-    def test_a_coloured_corner_is_enough(self, tmp_path: Path) -> None:
+    def test_a_colored_corner_is_enough(self, tmp_path: Path) -> None:
         pixels = np.full((50, 50, 3), 128, np.uint8)
         pixels[:10, :10] = (200, 30, 30)
-        assert probe(write(tmp_path / "x.png", pixels)).coloured
+        assert probe(write(tmp_path / "x.png", pixels)).colored
         pixels[:10, :10] = (128, 128, 135)
-        assert not probe(write(tmp_path / "x.png", pixels)).coloured
+        assert not probe(write(tmp_path / "x.png", pixels)).colored
 
 
 def test_a_program_may_keep_the_screen_clean(tmp_path: Path) -> None:

@@ -16,12 +16,14 @@ from torch import Tensor
 from converge_to_surprise import SurpriseClustering
 from converge_to_surprise.config import Config, Evolution, Merge, Network, Precision, Relaxed, Stage, Views
 from converge_to_surprise.data import datasets
-from converge_to_surprise.learn import devices, evolution, population, workers
-from converge_to_surprise.learn.network import ResNet9, flatten
-from converge_to_surprise.learn.record import Record
-from converge_to_surprise.learn.trainer import Trainer
-from converge_to_surprise.run import session
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.model import devices
+from converge_to_surprise.model.network import ResNet9, flatten
+from converge_to_surprise.runs import session
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.search import evolution, population
+from converge_to_surprise.search import threads as workers
+from converge_to_surprise.search.record import Record
+from converge_to_surprise.search.trainer import Trainer
 
 REAL = [name for name in ("cuda", "mps") if devices.here(name) == name]
 SEARCH = Config(
@@ -30,7 +32,7 @@ SEARCH = Config(
     views=Views(fill=True, upsample=2),
     network=Network(clusters=16, width=4, folded=True),
     relaxed=Relaxed(heads=2, batch=60, learning_rate=0.01, diversity_floor=(4.0, 6.0)),
-    merge=Merge(wide_pairs=200, alike_pairs=200, clusters=3, smallest=0.0),
+    merge=Merge(augmented_pairs=200, neighbor_pairs=200, clusters=3, smallest=0.0),
 )
 
 
@@ -77,7 +79,7 @@ def test_a_run_says_where_it_ran(tmp_path: Path, small: Config, monkeypatch: pyt
     np.savez(tmp_path / "images.npz", images=np.random.default_rng(0).integers(0, 255, (70, 8, 8), dtype=np.uint8))
     dataset = datasets.load(str(tmp_path / "images.npz"))
     run = RunFolder(tmp_path / "run")
-    session.carry_on(run, session.begin(run, dataset, "images.npz", None, "fast", small), dataset, [])
+    session.train(run, session.begin(run, dataset, "images.npz", None, "fast", small), dataset, [])
     saved = json.loads(run.config.read_text(encoding="utf-8"))["config"]
     assert (saved["device"], saved["evolution"]["chunk"], saved["precision"]) == ("cpu", 50, "float32")
 
@@ -115,7 +117,7 @@ def test_one_worker_is_enough_for_a_gpu() -> None:
 
 
 class TestOnASimulatedDevice:
-    """Whole runs where doubles, mixing with the processor's tensors and its generators are refused."""
+    """Whole runs where doubles, mixing with the CPU's tensors and its generators are refused."""
 
     def test_it_refuses_what_a_gpu_refuses(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with simulated(monkeypatch):
@@ -127,7 +129,7 @@ class TestOnASimulatedDevice:
                 there.copy_(torch.zeros(3, dtype=torch.double))
             with pytest.raises(TypeError, match="no doubles"):
                 torch.zeros(3, dtype=torch.double, device=DEVICE)
-            with pytest.raises(RuntimeError, match="one on the processor"):
+            with pytest.raises(RuntimeError, match="one on the CPU"):
                 there + torch.ones(3)
             with pytest.raises(RuntimeError, match="cannot draw"):
                 torch.rand(3, generator=torch.Generator(), device=DEVICE)

@@ -30,7 +30,7 @@ QUICK: dict[str, Any] = {
     "schedule": ["search=relaxed:12", "merge=merge:1", "refine=refine:3"],
     "network": {"width": 4},
     "relaxed": {"heads": 2, "batch": 20},
-    "merge": {"alike_pairs": 500, "wide_pairs": 100},
+    "merge": {"neighbor_pairs": 500, "augmented_pairs": 100},
     "starts": 1,
 }
 TINY: dict[str, Any] = QUICK | {"schedule": ["search=relaxed:2", "merge=merge:1", "refine=refine:1"]}
@@ -74,8 +74,8 @@ def test_what_was_learned(fitted: SurpriseClustering, images: Tensor) -> None:
     sizes = np.bincount(fitted.labels_)
     assert len(sizes) == fitted.n_clusters_
     assert (np.diff(sizes) <= 0).all()
-    assert [row["size"] for row in fitted.surprise_] == sizes.tolist()
-    assert all(row["nats"] >= 0 for row in fitted.surprise_)
+    assert [row["size"] for row in fitted.cluster_info_] == sizes.tolist()
+    assert all(row["nats"] >= 0 for row in fitted.cluster_info_)
     assert len(fitted.history_) == 46
     assert len(fitted.merge_tree_) == fitted.model_.merged.finest - 1  # type: ignore[union-attr]
     assert fitted.transform(images).shape == (60, 32)
@@ -85,7 +85,7 @@ def test_what_was_learned(fitted: SurpriseClustering, images: Tensor) -> None:
 
 def test_the_training_images_get_their_labels(fitted: SurpriseClustering, images: Tensor) -> None:
     assert (fitted.predict(images) == fitted.labels_).all()
-    assert (fitted.score_views(images) == fitted.probabilities_).all()
+    assert (fitted.confidence(images) == fitted.probabilities_).all()
     probabilities = fitted.predict_proba(images)
     assert probabilities.shape == (60, fitted.n_clusters_)
     np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
@@ -95,7 +95,7 @@ def test_the_training_images_get_their_labels(fitted: SurpriseClustering, images
 def test_one_image_alone_is_the_image_in_a_batch(fitted: SurpriseClustering, images: Tensor) -> None:
     for part in (slice(0, 1), slice(7, 9), slice(20, 59)):
         assert (fitted.predict(images[part]) == fitted.labels_[part]).all()
-        np.testing.assert_allclose(fitted.score_views(images[part]), fitted.probabilities_[part], atol=1e-6)
+        np.testing.assert_allclose(fitted.confidence(images[part]), fitted.probabilities_[part], atol=1e-6)
 
 
 SHAPES: dict[str, Any] = {
@@ -119,15 +119,15 @@ def test_the_same_images_in_another_form_give_the_same_clusters(
     assert (other.predict(given[:5]) == fitted.labels_[:5]).all()
 
 
-def test_flat_colour_images_need_their_shape() -> None:
-    colour = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3), dtype=np.uint8)
-    first = quick(settings=TINY).fit(colour)
-    second = quick(settings=TINY, image_shape=(6, 5, 3)).fit(colour.reshape(30, -1))
-    third = quick(settings=TINY, image_shape=(3, 6, 5)).fit(colour.transpose(0, 3, 1, 2).reshape(30, -1))
+def test_flat_color_images_need_their_shape() -> None:
+    color = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3), dtype=np.uint8)
+    first = quick(settings=TINY).fit(color)
+    second = quick(settings=TINY, image_shape=(6, 5, 3)).fit(color.reshape(30, -1))
+    third = quick(settings=TINY, image_shape=(3, 6, 5)).fit(color.transpose(0, 3, 1, 2).reshape(30, -1))
     assert same(first, second)
     assert same(first, third)
     with pytest.raises(ValueError, match=r"image_shape is \(6, 6\), which does not make images of 90 values"):
-        quick(image_shape=(6, 6)).fit(colour.reshape(30, -1))
+        quick(image_shape=(6, 6)).fit(color.reshape(30, -1))
 
 
 def test_seeds_reproduce(fitted: SurpriseClustering, images: Tensor) -> None:
@@ -168,7 +168,7 @@ def test_saved_and_loaded_in_a_new_process(fitted: SurpriseClustering, images: T
         "import sys, numpy as np; from converge_to_surprise import SurpriseClustering;"
         "model = SurpriseClustering.load(sys.argv[1] + '/model.safetensors'); x = np.load(sys.argv[1] + '/images.npy');"
         "np.savez(sys.argv[1] + '/out.npz', labels=model.labels_, predicted=model.predict(x), "
-        "sure=model.score_views(x), coarse=model.cut(1).labels_, steps=len(model.history_))"
+        "sure=model.confidence(x), coarse=model.cut(1).labels_, steps=len(model.history_))"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     out = np.load(tmp_path / "out.npz")
@@ -218,10 +218,10 @@ def test_works_in_a_pipeline_and_in_a_grid_search(images: Tensor) -> None:
 
 
 def test_images_that_belong_nowhere(fitted: SurpriseClustering, images: Tensor) -> None:
-    border = float(np.sort(fitted.probabilities_)[30])
-    strict = quick(min_confidence=border).fit(images)
+    boundary = float(np.sort(fitted.probabilities_)[30])
+    strict = quick(min_confidence=boundary).fit(images)
     assert (strict.probabilities_ == fitted.probabilities_).all()
-    assert ((strict.labels_ == -1) == (fitted.probabilities_ < border)).all()
+    assert ((strict.labels_ == -1) == (fitted.probabilities_ < boundary)).all()
     assert 0 < (strict.labels_ == -1).sum() < 60
     assert (strict.predict(images) == strict.labels_).all()
     with pytest.raises(ValueError, match=r"min_confidence is 1\.5"):
@@ -262,8 +262,8 @@ class Pooled(nn.Module):
         return found
 
 
-def test_grey_images_are_freed_of_their_ground(fitted: SurpriseClustering) -> None:
-    assert fitted.model_.config.views.ground == "removed"
+def test_gray_images_are_freed_of_their_ground(fitted: SurpriseClustering) -> None:
+    assert fitted.model_.config.views.background == "removed"
 
 
 @pytest.mark.parametrize("search", ["relaxed", "evolution"])
@@ -279,7 +279,7 @@ def test_a_backbone_of_ones_own(images: Tensor, tmp_path: Path, search: str, fro
     learned = model.model_.final.network.state_dict()
     moved = [name for name, value in before.items() if not torch.equal(learned[f"backbone.{name}"], value)]
     assert bool(moved) != frozen
-    assert model.model_.config.views.ground == "kept", "it may have been trained with values from 0 to 1"
+    assert model.model_.config.views.background == "kept", "it may have been trained with values from 0 to 1"
     assert model.transform(images).shape == (60, 16)
     assert (model.predict(images) == model.labels_).all()
     assert same(clone(model).fit(images), model)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from converge_to_surprise.config import Evolution
 from converge_to_surprise.core import surprise
-from converge_to_surprise.learn import evolution
+from converge_to_surprise.search import evolution
 
 numbers = st.one_of(st.floats(-1e6, 1e6), st.just(math.nan), st.just(math.inf), st.just(-math.inf))
 
@@ -22,16 +22,16 @@ def generation(fraction: float = 1.0, seed: int = 0, step: int = 0, population: 
 
 
 @given(st.lists(numbers, min_size=2, max_size=12))
-def test_centred_ranks_agree_with_the_oracle(scores: list[float]) -> None:
-    ranks = evolution.centred_ranks(torch.tensor(scores, dtype=torch.double))
-    np.testing.assert_allclose(ranks, reference.centred_ranks(scores), atol=1e-12)
+def test_centered_ranks_agree_with_the_oracle(scores: list[float]) -> None:
+    ranks = evolution.centered_ranks(torch.tensor(scores, dtype=torch.double))
+    np.testing.assert_allclose(ranks, reference.centered_ranks(scores), atol=1e-12)
     assert float(ranks.sum()) == pytest.approx(0, abs=1e-9)
 
 
 @given(st.lists(st.integers(-50, 50), min_size=2, max_size=12))
 def test_ranks_ignore_monotone_transforms_and_average_ties(scores: list[int]) -> None:
-    ranks = evolution.centred_ranks(torch.tensor(scores, dtype=torch.double))
-    stretched = evolution.centred_ranks(torch.tensor([math.exp(score / 10) - 3 for score in scores]))
+    ranks = evolution.centered_ranks(torch.tensor(scores, dtype=torch.double))
+    stretched = evolution.centered_ranks(torch.tensor([math.exp(score / 10) - 3 for score in scores]))
     assert torch.equal(ranks, stretched)
     for a in range(len(scores)):
         for b in range(len(scores)):
@@ -39,12 +39,12 @@ def test_ranks_ignore_monotone_transforms_and_average_ties(scores: list[int]) ->
 
 
 def test_ranks_by_hand() -> None:
-    ranks = evolution.centred_ranks(torch.tensor([3.0, math.nan, 1.0, 3.0, 2.0]))
+    ranks = evolution.centered_ranks(torch.tensor([3.0, math.nan, 1.0, 3.0, 2.0]))
     assert ranks.tolist() == [0.375, -0.5, -0.25, 0.375, 0.0]
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.3])
-def test_mirrored_members_sum_to_twice_the_centre(fraction: float) -> None:
+def test_mirrored_members_sum_to_twice_the_center(fraction: float) -> None:
     theta = torch.randn(50)
     asked = list(evolution.ask(theta, generation(fraction), range(6)))
     for pair in range(3):
@@ -78,7 +78,7 @@ def test_the_update_is_equation_8(fraction: float) -> None:
     updated = evolution.tell(theta, scores, now)
     epsilons = [evolution.noise(now, pair, 30) for pair in range(3)]
     members = [sign * e for e in epsilons for sign in (1, -1)]
-    ranks = reference.centred_ranks(scores.tolist())
+    ranks = reference.centered_ranks(scores.tolist())
     expected = reference.es_update(
         theta.tolist(),
         [m.tolist() for m in members],

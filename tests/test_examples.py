@@ -9,7 +9,7 @@ import nbclient
 import nbformat
 import pytest
 
-from converge_to_surprise import presets
+from converge_to_surprise.config import presets
 
 ROOT = Path(__file__).parent.parent
 SHORT = {"RELAXED_STEPS": 16, "RELAXED_EPOCHS": 1, "STARTS": 1}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from faults import damage, pictures, places, stops
-from faults.harness import Lost, Patient, Whole, demand, pictures_in, undisturbed
+from faults.harness import Patient, Whole, WorkerLost, demand, pictures_in, undisturbed
 from faults.ward import Tally, Ward
 
 
@@ -69,7 +69,7 @@ def test_the_harness_sees_a_loss(ward: Ward) -> None:
         patient.cache.mkdir()
         patient.compare()
         spoil(patient)
-        with pytest.raises(Lost, match=complaint):
+        with pytest.raises(WorkerLost, match=complaint):
             patient.compare()
     tally = Tally()
     with tally.trial():

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from converge_to_surprise.run import files
-from converge_to_surprise.run.files import read_json, write_atomically, write_json
+from converge_to_surprise.config import storage as files
+from converge_to_surprise.config.storage import read_json, write_atomically, write_json
 
 
 def full_disk(*_: Any, **__: Any) -> None:

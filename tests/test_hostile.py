@@ -28,17 +28,21 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import converge_to_surprise
-from converge_to_surprise import cli, configfile
+from converge_to_surprise import cli
 from converge_to_surprise.config import Config, SettingError, Stage
-from converge_to_surprise.data import datasets, room
+from converge_to_surprise.config import files as configfile
+from converge_to_surprise.config.storage import LARGEST_JSON, read_json
+from converge_to_surprise.data import datasets
+from converge_to_surprise.data import memory as room
 from converge_to_surprise.data.idx import read_idx
-from converge_to_surprise.learn import schedule
-from converge_to_surprise.learn.snapshot import Snapshot
-from converge_to_surprise.run import checkpoint, modelfile, names
-from converge_to_surprise.run.files import LARGEST_JSON, read_json
-from converge_to_surprise.run.model import Model
-from converge_to_surprise.run.opening import open_newest
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.model import model_file as modelfile
+from converge_to_surprise.model.cluster_model import Model
+from converge_to_surprise.runs import annotations as names
+from converge_to_surprise.runs import checkpoint
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.runs.load import load_newest_model
+from converge_to_surprise.search import schedule
+from converge_to_surprise.search.snapshot import Snapshot
 
 fuzz = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 slow_fuzz = settings(fuzz, max_examples=10)
@@ -197,7 +201,7 @@ def test_a_checkpoint_cannot_ask_for_a_huge_network(run: RunFolder) -> None:
     assert whole is not None
     for change in ({"clusters": 10**9}, {"heads": 10**9}, {"clusters": 4096, "heads": 256}):
         forged_checkpoint(run, whole.tensors, whole.data | change)
-        refused(lambda: open_newest(run), "cannot be right")
+        refused(lambda: load_newest_model(run), "cannot be right")
 
 
 def test_a_configuration_cannot_ask_for_more_than_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +213,9 @@ def test_a_configuration_cannot_ask_for_more_than_there_is(tmp_path: Path, monke
 
 def test_every_bit_of_a_checkpoint_counts(tmp_path: Path) -> None:
     """A flipped bit is noticed, or was in the white space."""
-    snapshot = Snapshot({"x": torch.arange(4.0)}, {"step": 7, "seconds": 1.5, "merged": {"borders": {2: 0.5, 10: 0.1}}})
+    snapshot = Snapshot(
+        {"x": torch.arange(4.0)}, {"step": 7, "seconds": 1.5, "merged": {"boundaries": {2: 0.5, 10: 0.1}}}
+    )
     path = checkpoint.save(tmp_path, snapshot, "run")
     whole = checkpoint.load(path, "run")
     for file in (path, path.with_suffix(".safetensors")):
@@ -415,7 +421,7 @@ def model(finished: RunFolder) -> Model:
 
 def test_a_model_cannot_ask_for_a_huge_network(model: Model) -> None:
     data = model_data(modelfile.to_bytes(model))
-    huge = put(data, ("labellers", "final", "clusters"), 10**9)
+    huge = put(data, ("labelers", "final", "clusters"), 10**9)
     wide = put(data, ("config", "network", "width"), 512)
     for data in (huge, wide):
         forged = forged_model(modelfile.to_bytes(model), data)
@@ -442,7 +448,7 @@ def test_a_long_chain_of_merges(tmp_path: Path) -> None:
     chain = [{"cluster": number, "into": number + 1} for number in range(4095)]
     for entries in (chain, [*chain, {"cluster": 4095, "into": 0}]):
         (tmp_path / "c.json").write_text(json.dumps(NAMES | {"clusters": entries}))
-        tolerated(lambda: names.read_names(tmp_path / "c.json", 4096, "r"))
+        tolerated(lambda: names.read_annotations(tmp_path / "c.json", 4096, "r"))
 
 
 # The program

@@ -12,8 +12,8 @@ from converge_to_surprise import cli
 from converge_to_surprise.data.synthetic import striped_images
 
 WHOLE = """
---seed 1 --starts 2 --threads 1 --network.clusters 12 --network.width 4 --relaxed.heads 3 --relaxed.batch 50
---relaxed.diversity-floor 4 6 --merge.wide-pairs 400 --merge.alike-pairs 400
+--seed 1 --n-init 2 --threads 1 --network.clusters 12 --network.width 4 --relaxed.heads 3 --relaxed.batch 50
+--relaxed.diversity-floor 4 6 --merge.augmented-pairs 400 --merge.neighbor-pairs 400
 --schedule search=relaxed:12 merge=merge:1 refine=refine:3 --no-report --views.upsample 1
 """
 
@@ -33,21 +33,21 @@ def fit(folder: Path, **arrays: np.ndarray) -> Path:
 
 
 @pytest.fixture(scope="module")
-def labelled(pictures: tuple[np.ndarray, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fit(tmp_path_factory.mktemp("labelled"), x_train=pictures[0], y_train=pictures[1])
+def labeled(pictures: tuple[np.ndarray, np.ndarray], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return fit(tmp_path_factory.mktemp("labeled"), x_train=pictures[0], y_train=pictures[1])
 
 
 def test_clusters_do_not_depend_on_labels(
-    pictures: tuple[np.ndarray, np.ndarray], labelled: Path, tmp_path: Path
+    pictures: tuple[np.ndarray, np.ndarray], labeled: Path, tmp_path: Path
 ) -> None:
     images, kinds = pictures
     shuffled = np.random.default_rng(0).permutation(kinds)
-    found = (labelled / "labels.csv").read_bytes()
+    found = (labeled / "labels.csv").read_bytes()
     assert len(set(found.split())) > 300
     for name, arrays in {"absent": {}, "shuffled": {"y_train": shuffled}}.items():
         run = fit(tmp_path / name, x_train=images, **arrays)
         assert (run / "labels.csv").read_bytes() == found, name
-        kept = [json.loads((folder / "result.json").read_text())["merge"] for folder in (run, labelled)]
+        kept = [json.loads((folder / "result.json").read_text())["merge"] for folder in (run, labeled)]
         assert kept[0] == kept[1]
 
 
@@ -58,24 +58,24 @@ def evaluated(run: Path, capsys: pytest.CaptureFixture[str], *flags: str) -> dic
     return scores
 
 
-def test_the_merge_tree_is_read_at_any_level(labelled: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    merged = json.loads((labelled / "result.json").read_text())["merge"]
+def test_the_merge_tree_is_read_at_any_level(labeled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    merged = json.loads((labeled / "result.json").read_text())["merge"]
     finest = len(merged["joins"]) + 1
     assert finest > merged["clusters"] >= 2
-    cut = evaluated(labelled, capsys)
-    assert evaluated(labelled, capsys, "--clusters", str(merged["clusters"]))["nmi"] == pytest.approx(cut["nmi"])
+    cut = evaluated(labeled, capsys)
+    assert evaluated(labeled, capsys, "--clusters", str(merged["clusters"]))["nmi"] == pytest.approx(cut["nmi"])
     for clusters in range(1, finest + 1):
-        assert evaluated(labelled, capsys, "--clusters", str(clusters))["n_clusters"] <= clusters
-    assert evaluated(labelled, capsys, "--clusters", "1")["n_clusters"] == 1
-    assert evaluated(labelled, capsys, "--clusters", str(finest))["n_clusters"] > cut["n_clusters"]
+        assert evaluated(labeled, capsys, "--clusters", str(clusters))["n_clusters"] <= clusters
+    assert evaluated(labeled, capsys, "--clusters", "1")["n_clusters"] == 1
+    assert evaluated(labeled, capsys, "--clusters", str(finest))["n_clusters"] > cut["n_clusters"]
 
 
 @pytest.mark.parametrize("clusters", ["0", "99"])
 def test_a_level_that_the_tree_does_not_have_is_refused(
-    labelled: Path, capsys: pytest.CaptureFixture[str], clusters: str
+    labeled: Path, capsys: pytest.CaptureFixture[str], clusters: str
 ) -> None:
-    source = str(labelled.parent / "images.npz")
-    assert cli.main(["evaluate", str(labelled), source, "--clusters", clusters]) == 2
+    source = str(labeled.parent / "images.npz")
+    assert cli.main(["evaluate", str(labeled), source, "--clusters", clusters]) == 2
     said = capsys.readouterr().err
     assert f"clusters is {clusters}; the merge tree has from 1 to" in said
     assert "from 1 to" in said

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Network
-from converge_to_surprise.learn.backbone import fresh_network
-from converge_to_surprise.learn.labelling import read, read_whole
-from converge_to_surprise.run import labels
-from converge_to_surprise.run.model import Labeller, Model
+from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.cluster_model import CalibratedNetwork, Model
+from converge_to_surprise.model.inference import read, read_whole
+from converge_to_surprise.runs import labels
 
 
 @pytest.fixture(scope="module")
 def model(bars: Tensor) -> Model:
     config = Config(network=Network(clusters=6, width=2))
     network = fresh_network(1, config.network, 1, seed=0)
-    return Model(config, (1, 8, 8), Labeller(network, 10.0, (20, 30, 10, 5, 55, 0)))
+    return Model(config, (1, 8, 8), CalibratedNetwork(network, 10.0, (20, 30, 10, 5, 55, 0)))
 
 
 @pytest.mark.parametrize("named", [False, True])

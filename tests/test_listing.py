@@ -18,13 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from converge_to_surprise.data.listing import (
-    Listing,
-    list_folder,
-    list_paths,
-    looks_like_classes,
-    with_folder_classes,
-)
+from converge_to_surprise.data.listing import Listing, list_folder, list_paths, looks_like_classes, with_folder_classes
 from converge_to_surprise.data.tables import list_table
 
 

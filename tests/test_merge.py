@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from converge_to_surprise.config import Config, Merge, Network
-from converge_to_surprise.learn import merge
-from converge_to_surprise.learn.backbone import fresh_network
-from converge_to_surprise.learn.neighbours import alike
+from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.search import merge
+from converge_to_surprise.search.neighbors import alike
 
 
 def test_phi_by_hand() -> None:
@@ -40,8 +40,8 @@ def test_the_weakest_border_goes_first_and_tiny_clusters_before_it() -> None:
     assert tree.groups(3)[0] == tree.groups(3)[3]
     assert len({tree.groups(3)[k] for k in (0, 1, 2, 3, 5)}) == 3
     assert len({tree.groups(1)[k] for k in (0, 1, 2, 3, 5)}) == 1
-    assert tree.border(4) == pytest.approx((60 * 60 - 40 * 40) / (100 * 100))
-    assert tree.border(3) > 0.95
+    assert tree.boundary(4) == pytest.approx((60 * 60 - 40 * 40) / (100 * 100))
+    assert tree.boundary(3) > 0.95
 
 
 @given(st.integers(2, 8), st.integers(0, 999))
@@ -75,7 +75,7 @@ def heads_that_agree_at_three() -> tuple[torch.Tensor, np.ndarray]:
     return torch.from_numpy(np.stack(joints)), np.stack(columns, 1)
 
 
-def choose(joint: torch.Tensor, labels: np.ndarray, settings: Merge) -> merge.Choice:
+def choose(joint: torch.Tensor, labels: np.ndarray, settings: Merge) -> merge.MergeResult:
     trees = [merge.merge_tree(table.numpy(), settings.smallest) for table in joint]
     return merge.choose(trees, joint, labels, settings)
 
@@ -85,8 +85,8 @@ def test_trees_are_cut_where_the_weakest_border_falls() -> None:
     choice = choose(joint, labels, Merge())
     assert choice.clusters == 3
     assert choice.outputs == [0, 1, 2] or len(choice.outputs) == 3
-    assert choice.borders[3] == pytest.approx(1.0)
-    assert choice.borders[4] < 0.9
+    assert choice.boundaries[3] == pytest.approx(1.0)
+    assert choice.boundaries[4] < 0.9
     assert choice.agreement == pytest.approx([1.0] * 3)
 
 
@@ -118,7 +118,7 @@ def test_without_borders_there_is_one_cluster() -> None:
     assert merge.cut({}, 0.1) == 1
 
 
-def test_the_head_that_keeps_neighbours_together_and_that_others_confirm_is_taken() -> None:
+def test_the_head_that_keeps_neighbors_together_and_that_others_confirm_is_taken() -> None:
     rng = np.random.default_rng(1)
     classes = rng.integers(0, 3, 600)
     lonely = rng.integers(0, 3, 600)
@@ -171,12 +171,12 @@ def test_one_head_labels_as_it_did_among_the_others() -> None:
 
 def test_trials_count_every_pair_once(bars: torch.Tensor, small: Config) -> None:
     network = fresh_network(1, Network(clusters=6, width=2), heads=2, seed=0)
-    neighbours = alike(None, bars, small, 1)
-    trial = merge.try_borders(network, bars, neighbours, small, 0)
+    neighbors = alike(None, bars, small, 1)
+    trial = merge.count_boundary_pairs(network, bars, neighbors, small, 0)
     most = merge.PAIRS_PER_IMAGE * len(bars)
-    wide, alike_pairs = (min(most, pairs) for pairs in (small.merge.wide_pairs, small.merge.alike_pairs))
-    for counts, pairs in zip(trial, (wide, alike_pairs), strict=True):
+    wide, neighbor_pairs = (min(most, pairs) for pairs in (small.merge.augmented_pairs, small.merge.neighbor_pairs))
+    for counts, pairs in zip(trial, (wide, neighbor_pairs), strict=True):
         assert counts.shape == (2, 6, 6)
         assert counts.sum((1, 2)).tolist() == [pairs] * 2
-    again = merge.try_borders(network, bars, neighbours, small, 0)
+    again = merge.count_boundary_pairs(network, bars, neighbors, small, 0)
     assert all(torch.equal(a, b) for a, b in zip(trial, again, strict=True))

@@ -24,7 +24,7 @@ def test_accuracy_and_purity_agree_with_brute_force(labels: list[tuple[int, int]
 @given(pairs)
 def test_indices_agree_with_scikit_learn(labels: list[tuple[int, int]]) -> None:
     clusters, classes = (np.array(side) for side in zip(*labels, strict=True))
-    assert metrics.normalised_mutual_information(clusters, classes) == pytest.approx(
+    assert metrics.normalized_mutual_information(clusters, classes) == pytest.approx(
         normalized_mutual_info_score(classes, clusters)
     )
     assert metrics.adjusted_rand_index(clusters, classes) == pytest.approx(adjusted_rand_score(classes, clusters))
@@ -51,23 +51,23 @@ def test_wrong_labels_are_refused(clusters: list[int], classes: list[int], messa
 
 @given(SIZES)
 def test_evenness_is_the_oracles(sizes: list[int]) -> None:
-    assert metrics.evenness(sizes) == pytest.approx(reference.evenness(sizes), abs=1e-12)
+    assert metrics.balance(sizes) == pytest.approx(reference.balance(sizes), abs=1e-12)
 
 
 @given(SIZES, st.integers(2, 9))
 def test_evenness_is_largest_for_equal_sizes_only_and_a_matter_of_shares(sizes: list[int], factor: int) -> None:
-    found, held = metrics.evenness(sizes), [size for size in sizes if size]
+    found, held = metrics.balance(sizes), [size for size in sizes if size]
     most = 1 - 1 / len(held)
     assert -1e-12 <= found <= most + 1e-9
     assert (found > most - 1e-12) == (len(set(held)) == 1)
-    assert metrics.evenness([factor * size for size in sizes]) == pytest.approx(found, abs=1e-12)
-    assert metrics.evenness([*sizes, 0]) == found
+    assert metrics.balance([factor * size for size in sizes]) == pytest.approx(found, abs=1e-12)
+    assert metrics.balance([*sizes, 0]) == found
 
 
 @given(st.integers(1, 60), st.integers(1, 100))
 def test_more_clusters_of_one_size_are_more_even(clusters: int, size: int) -> None:
     """What collapsed is never preferred: one cluster is as uneven as can be."""
-    assert metrics.evenness([size] * clusters) < metrics.evenness([size] * (clusters + 1))
+    assert metrics.balance([size] * clusters) < metrics.balance([size] * (clusters + 1))
 
 
 @given(st.lists(st.integers(1, 1000), min_size=2, max_size=20), st.data())
@@ -80,7 +80,7 @@ def test_moving_an_image_from_a_larger_to_a_smaller_cluster_makes_them_more_even
     moved = list(sizes)
     moved[large] -= 1
     moved[small] += 1
-    assert metrics.evenness(moved) > metrics.evenness(sizes)
+    assert metrics.balance(moved) > metrics.balance(sizes)
 
 
 def test_evenness_does_not_depend_on_the_order() -> None:
@@ -88,4 +88,4 @@ def test_evenness_does_not_depend_on_the_order() -> None:
     rng = np.random.default_rng(0)
     for _ in range(300):
         sizes = rng.integers(1, 5000, 10).tolist()
-        assert metrics.evenness(sizes) == metrics.evenness(sorted(sizes)) == metrics.evenness(sizes[::-1])
+        assert metrics.balance(sizes) == metrics.balance(sorted(sizes)) == metrics.balance(sizes[::-1])

@@ -1,4 +1,4 @@
-"""Names, merges and noise that a person gives the clusters of a run."""
+"""Annotations, merges and noise that a person gives the clusters of a run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_rundir import DESCRIPTION
 
-from converge_to_surprise.run.names import Names, apply_names, plain_names, read_names, undo_names
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.runs.annotations import (
+    Annotations,
+    apply_annotations,
+    no_annotations,
+    read_annotations,
+    undo_annotations,
+)
+from converge_to_surprise.runs.folder import RunFolder
 
 RUN = DESCRIPTION.identity
 
@@ -34,7 +40,11 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def test_what_is_not_mentioned_keeps_its_number(tmp_path: Path) -> None:
-    assert read_names(saved(tmp_path), 3, RUN) == plain_names(3) == Names(["0", "1", "2"], [0, 1, 2], [False] * 3)
+    assert (
+        read_annotations(saved(tmp_path), 3, RUN)
+        == no_annotations(3)
+        == Annotations(["0", "1", "2"], [0, 1, 2], [False] * 3)
+    )
 
 
 def test_names_merges_and_noise(tmp_path: Path) -> None:
@@ -46,7 +56,7 @@ def test_names_merges_and_noise(tmp_path: Path) -> None:
         {"cluster": 0, "noise": True},
         {"cluster": 4, "into": 0},
     )
-    assert read_names(path, 5, RUN) == Names(
+    assert read_annotations(path, 5, RUN) == Annotations(
         names=["0", "7 with a bar", "2", "sevens", "4"],
         into=[0, 3, 3, 3, 0],  # chains are followed to their end
         noise=[True, False, False, False, True],  # what is merged into noise is noise
@@ -55,7 +65,7 @@ def test_names_merges_and_noise(tmp_path: Path) -> None:
 
 def test_hostile_but_printable_names_are_kept_as_they_are(tmp_path: Path) -> None:
     name = "<script>alert(1)</script> 👩‍🔬"
-    assert read_names(saved(tmp_path, {"cluster": 0, "name": name}), 1, RUN).names == [name]
+    assert read_annotations(saved(tmp_path, {"cluster": 0, "name": name}), 1, RUN).names == [name]
 
 
 @pytest.mark.parametrize(
@@ -75,12 +85,12 @@ def test_hostile_but_printable_names_are_kept_as_they_are(tmp_path: Path) -> Non
         ({"cluster": 1, "name": "a\u202eb"}, "control character U\\+202E"),
         ({"cluster": 1, "noise": 1}, '"noise" of cluster 1 .* is 1'),
         ({"cluster": 1, "noise": True, "into": 2}, "both noise and merged into cluster 2"),
-        ({"cluster": 1, "colour": "red"}, "unknown field 'colour'"),
+        ({"cluster": 1, "color": "red"}, "unknown field 'color'"),
     ],
 )
 def test_a_wrong_entry_is_named(tmp_path: Path, entry: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        read_names(saved(tmp_path, entry), 4, RUN)
+        read_annotations(saved(tmp_path, entry), 4, RUN)
 
 
 @pytest.mark.parametrize(
@@ -95,24 +105,24 @@ def test_a_wrong_entry_is_named(tmp_path: Path, entry: dict[str, Any], message: 
 )
 def test_a_wrong_file_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        read_names(saved(tmp_path, **changes), 4, RUN)
+        read_annotations(saved(tmp_path, **changes), 4, RUN)
 
 
 def test_a_file_that_is_no_json_or_no_object(tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(ValueError, match=r"cannot read .*broken.json"):
-        read_names(tmp_path / "broken.json", 4, RUN)
+        read_annotations(tmp_path / "broken.json", 4, RUN)
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(ValueError, match="not a file of cluster names"):
-        read_names(tmp_path / "list.json", 4, RUN)
+        read_annotations(tmp_path / "list.json", 4, RUN)
 
 
 def test_circles_and_doubles_are_refused(tmp_path: Path) -> None:
     circle = [{"cluster": 0, "into": 1}, {"cluster": 1, "into": 2}, {"cluster": 2, "into": 1}]
     with pytest.raises(ValueError, match="in a circle: 1 into 2 into 1"):
-        read_names(saved(tmp_path, *circle), 4, RUN)
+        read_annotations(saved(tmp_path, *circle), 4, RUN)
     with pytest.raises(ValueError, match=r"cluster 2 .* appears twice"):
-        read_names(saved(tmp_path, {"cluster": 2}, {"cluster": 2}), 4, RUN)
+        read_annotations(saved(tmp_path, {"cluster": 2}, {"cluster": 2}), 4, RUN)
 
 
 @given(st.lists(st.integers(0, 7), min_size=8, max_size=8))
@@ -127,43 +137,43 @@ def test_every_chain_of_merges_ends_or_is_a_circle(tmp_path_factory: pytest.Temp
     ends = [end(number) for number in range(8)]
     if None in ends:
         with pytest.raises(ValueError, match="circle"):
-            read_names(path, 8, RUN)
+            read_annotations(path, 8, RUN)
     else:
-        assert read_names(path, 8, RUN).into == ends
+        assert read_annotations(path, 8, RUN).into == ends
 
 
 def test_apply_and_undo_are_a_stack(run: RunFolder, tmp_path: Path) -> None:
     for name in ("first", "second", "third"):
-        apply_names(run, saved(tmp_path, {"cluster": 1, "name": name}), 2)
-        assert read_names(run.names, 2, RUN).names == ["0", name]
-    assert undo_names(run)
-    assert read_names(run.names, 2, RUN).names == ["0", "second"]
-    apply_names(run, saved(tmp_path, {"cluster": 0, "name": "other"}), 2)
-    assert undo_names(run)
-    assert undo_names(run)
-    assert read_names(run.names, 2, RUN).names == ["0", "first"]
-    assert not undo_names(run)
+        apply_annotations(run, saved(tmp_path, {"cluster": 1, "name": name}), 2)
+        assert read_annotations(run.names, 2, RUN).names == ["0", name]
+    assert undo_annotations(run)
+    assert read_annotations(run.names, 2, RUN).names == ["0", "second"]
+    apply_annotations(run, saved(tmp_path, {"cluster": 0, "name": "other"}), 2)
+    assert undo_annotations(run)
+    assert undo_annotations(run)
+    assert read_annotations(run.names, 2, RUN).names == ["0", "first"]
+    assert not undo_annotations(run)
     assert not run.names.exists()
     with pytest.raises(ValueError, match="nothing to take back"):
-        undo_names(run)
+        undo_annotations(run)
 
 
 def test_a_wrong_file_leaves_the_run_as_it_is(run: RunFolder, tmp_path: Path) -> None:
-    apply_names(run, saved(tmp_path, {"cluster": 1, "name": "good"}), 2)
+    apply_annotations(run, saved(tmp_path, {"cluster": 1, "name": "good"}), 2)
     before = run.names.read_bytes()
     with pytest.raises(ValueError, match="clusters 0 to 1"):
-        apply_names(run, saved(tmp_path, {"cluster": 7}), 2)
+        apply_annotations(run, saved(tmp_path, {"cluster": 7}), 2)
     assert run.names.read_bytes() == before
 
 
 def test_the_runs_own_file_can_be_applied_again(run: RunFolder, tmp_path: Path) -> None:
-    apply_names(run, saved(tmp_path, {"cluster": 1, "name": "good"}), 2)
-    apply_names(run, run.names, 2)
-    assert undo_names(run)
-    assert not undo_names(run)
+    apply_annotations(run, saved(tmp_path, {"cluster": 1, "name": "good"}), 2)
+    apply_annotations(run, run.names, 2)
+    assert undo_annotations(run)
+    assert not undo_annotations(run)
 
 
 def test_a_new_run_in_the_folder_forgets_the_names(run: RunFolder, tmp_path: Path) -> None:
-    apply_names(run, saved(tmp_path, {"cluster": 1, "name": "good"}), 2)
+    apply_annotations(run, saved(tmp_path, {"cluster": 1, "name": "good"}), 2)
     run.clear()
     assert not run.names.exists()

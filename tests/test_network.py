@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converge_to_surprise.config import Network
-from converge_to_surprise.learn import network as net
-from converge_to_surprise.learn.backbone import fresh_network
+from converge_to_surprise.model import network as net
+from converge_to_surprise.model.backbone import fresh_network
 
 FIVE = Network(clusters=5, width=2)
-BORDERS: tuple[net.Border, ...] = ("black", "ground")
+BORDERS: tuple[net.Border, ...] = ("black", "background")
 
 
 def test_the_network_of_the_paper_has_its_number_of_parameters() -> None:
@@ -18,7 +18,7 @@ def test_the_network_of_the_paper_has_its_number_of_parameters() -> None:
 
 
 @pytest.mark.parametrize(("channels", "height", "width"), [(1, 1, 1), (1, 2, 7), (3, 28, 28), (3, 33, 17), (1, 8, 8)])
-def test_any_image_size_gives_normalised_logits(channels: int, height: int, width: int) -> None:
+def test_any_image_size_gives_normalized_logits(channels: int, height: int, width: int) -> None:
     network = net.ResNet9(channels, 7, width=2).eval()
     outputs = network(torch.rand(4, channels, height, width))
     assert outputs.shape == (4, 7)
@@ -64,10 +64,10 @@ def test_the_first_unit_cannot_see_where_a_plain_ground_ends(
 ) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        black, ground = (net.ResNet9(channels, 5, 2, folded=folded, border=border) for border in BORDERS)
+        black, background = (net.ResNet9(channels, 5, 2, folded=folded, boundary=boundary) for boundary in BORDERS)
         plain = torch.rand(2, channels, 1, 1).expand(2, channels, height, width)
     with torch.no_grad():
-        seen, usual = (network.get_submodule("units.0.conv")(network.enter(plain)) for network in (ground, black))
+        seen, usual = (network.get_submodule("units.0.conv")(network.enter(plain)) for network in (background, black))
     assert seen.shape == usual.shape
     torch.testing.assert_close(seen, seen[..., :1, :1].expand_as(seen))
 
@@ -76,21 +76,21 @@ def test_on_black_ground_both_borders_are_the_same() -> None:
     images = torch.zeros(3, 3, 12, 9)
     images[..., 2:-2, 2:-2] = torch.rand(3, 3, 8, 5, generator=torch.Generator().manual_seed(0))
     for folded in (False, True):
-        black, ground = (net.ResNet9(3, 5, 2, folded=folded, border=border).eval() for border in BORDERS)
-        ground.load_state_dict(black.state_dict())
-        torch.testing.assert_close(ground.logits(images), black.logits(images))
+        black, background = (net.ResNet9(3, 5, 2, folded=folded, boundary=boundary).eval() for boundary in BORDERS)
+        background.load_state_dict(black.state_dict())
+        torch.testing.assert_close(background.logits(images), black.logits(images))
 
 
 def test_the_border_of_the_settings_is_the_network_s() -> None:
-    for border in BORDERS:
-        network = fresh_network(3, Network(clusters=5, width=2, border=border), 1, 0)
+    for boundary in BORDERS:
+        network = fresh_network(3, Network(clusters=5, width=2, boundary=boundary), 1, 0)
         assert isinstance(network, net.ResNet9)
-        assert network.border == border
+        assert network.boundary == boundary
 
 
-def test_the_margin_has_the_colour_of_the_image_s_own_rim() -> None:
+def test_the_margin_has_the_color_of_the_image_s_own_rim() -> None:
     image = torch.tensor([[[[0.2, 0.2, 0.9], [0.2, 0.5, 0.4], [0.2, 0.2, 0.4]]]])
-    framed = net.on_ground(image, 1, 2)
+    framed = net.on_background(image, 1, 2)
     assert framed.shape == (1, 1, 6, 6)
     torch.testing.assert_close(framed[..., 1:4, 1:4], image)
     torch.testing.assert_close(framed[..., 0, :], torch.full((1, 1, 6), 0.2))
@@ -121,6 +121,6 @@ def test_the_first_start_that_is_lively_enough_is_taken_or_else_the_liveliest() 
     def count(network: net.ClusterNetwork) -> int:
         return alive[position[id(network)]]
 
-    assert net.lively_network(drawn.__getitem__, count, wanted=10, attempts=5) is drawn[3]
-    assert net.lively_network(drawn.__getitem__, count, wanted=99, attempts=5) is drawn[4]
-    assert net.lively_network(drawn.__getitem__, count, wanted=99, attempts=3) is drawn[1]
+    assert net.draw_active_network(drawn.__getitem__, count, wanted=10, attempts=5) is drawn[3]
+    assert net.draw_active_network(drawn.__getitem__, count, wanted=99, attempts=5) is drawn[4]
+    assert net.draw_active_network(drawn.__getitem__, count, wanted=99, attempts=3) is drawn[1]

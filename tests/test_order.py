@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Relaxed, Stage
-from converge_to_surprise.learn import order, randomness, schedule
+from converge_to_surprise.core import rng as randomness
+from converge_to_surprise.search import sampler as order
+from converge_to_surprise.search import schedule
 
 LARGE = order.LIMIT + 1
 SEARCH = Stage("search", "relaxed", 1)
@@ -41,15 +43,15 @@ def test_few_images_come_in_one_permutation_as_they_always_did(images: int, batc
 
 def test_the_limit_is_where_it_is_said_to_be() -> None:
     whole = torch.randperm(order.LIMIT, generator=randomness.torch_generator(5, "order", 2))
-    assert torch.equal(order.turns(order.LIMIT, 0, order.LIMIT, 5, 2), whole)
-    assert torch.equal(order.turns(LARGE, 0, 500, 5, 2), order.local_turns(LARGE, 0, 500, 5, 2))
+    assert torch.equal(order.epoch_indices(order.LIMIT, 0, order.LIMIT, 5, 2), whole)
+    assert torch.equal(order.epoch_indices(LARGE, 0, 500, 5, 2), order.blocked_epoch_indices(LARGE, 0, 500, 5, 2))
 
 
 @settings(max_examples=25)
 @given(st.integers(1, 300_000), st.integers(1, 50), st.integers(0, 2**63 - 1), st.integers(0, 9))
 def test_every_image_has_one_turn_in_an_epoch(images: int, pieces: int, seed: int, epoch: int) -> None:
     ends = torch.linspace(0, images, min(pieces, images) + 1).long().tolist()
-    found = [order.local_turns(images, a, b, seed, epoch) for a, b in pairwise(ends) if a < b]
+    found = [order.blocked_epoch_indices(images, a, b, seed, epoch) for a, b in pairwise(ends) if a < b]
     assert torch.equal(torch.cat(found).sort().values, torch.arange(images))
 
 
@@ -71,10 +73,10 @@ def test_a_turn_depends_on_nothing_that_was_asked_before(
     start = data.draw(st.integers(0, images - 2))
     stop = min(images, start + 250)
     forget()
-    first = order.turns(images, start, stop, seed, epoch)
-    order.turns(images, 0, 10, seed, epoch + 1)
-    order.turns(images, images - 1, images, seed, epoch)
-    halves = [order.turns(images, a, b, seed, epoch) for a, b in ((start + 1, stop), (start, start + 1))]
+    first = order.epoch_indices(images, start, stop, seed, epoch)
+    order.epoch_indices(images, 0, 10, seed, epoch + 1)
+    order.epoch_indices(images, images - 1, images, seed, epoch)
+    halves = [order.epoch_indices(images, a, b, seed, epoch) for a, b in ((start + 1, stop), (start, start + 1))]
     assert torch.equal(torch.cat(halves[::-1]), first)
     assert len(first) == stop - start
     assert 0 <= int(first.min()) <= int(first.max()) < images
@@ -82,16 +84,16 @@ def test_a_turn_depends_on_nothing_that_was_asked_before(
 
 def test_what_is_handed_out_can_be_changed_without_harm() -> None:
     for images in (100, LARGE):
-        first = order.turns(images, 0, 50, 0, 0)
+        first = order.epoch_indices(images, 0, 50, 0, 0)
         kept = first.clone()
         first.zero_()
-        assert torch.equal(order.turns(images, 0, 50, 0, 0), kept)
+        assert torch.equal(order.epoch_indices(images, 0, 50, 0, 0), kept)
 
 
 @given(st.integers(LARGE, 10**7), st.integers(0, 999))
 @settings(max_examples=10)
 def test_a_batch_is_mixed_from_all_over_the_file(images: int, seed: int) -> None:
-    batch = order.turns(images, 1000, 1250, seed, 0)
+    batch = order.epoch_indices(images, 1000, 1250, seed, 0)
     assert len(torch.unique(batch // order.BLOCK)) > 150
     tenths = torch.bincount(batch * 10 // images, minlength=10)
     assert int(tenths.min()) > 0
@@ -100,7 +102,7 @@ def test_a_batch_is_mixed_from_all_over_the_file(images: int, seed: int) -> None
 
 def test_successive_batches_are_read_from_few_stretches() -> None:
     """One permutation of a million images would visit almost every block within 50,000 images."""
-    found = order.turns(10**6, 100_000, 150_000, 0, 0)
+    found = order.epoch_indices(10**6, 100_000, 150_000, 0, 0)
     assert len(torch.unique(found // order.BLOCK)) <= 2 * order.WINDOW
     whole = torch.randperm(10**6, generator=torch.Generator().manual_seed(0))[:50_000]
     assert len(torch.unique(whole // order.BLOCK)) > 7000
@@ -113,7 +115,7 @@ def test_what_comes_is_announced_once_and_in_time(images: int, batch: int, seed:
     for start in range(0, images, batch):
         for first, last in order.stretches(images, start, min(images, start + batch), seed, 0):
             announced[first:last] += 1
-        assert bool(announced[order.turns(images, start, min(images, start + batch), seed, 0)].all())
+        assert bool(announced[order.epoch_indices(images, start, min(images, start + batch), seed, 0)].all())
     assert bool((announced == 1).all())
     assert order.stretches(order.LIMIT, 0, 250, seed, 0) == []
 
@@ -132,5 +134,5 @@ def test_the_trainer_s_batches_announce_what_comes(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("change", [{"seed": 1}, {"epoch": 1}, {"purpose": "balance"}])
 def test_other_seeds_epochs_and_purposes_have_other_orders(change: dict[str, int]) -> None:
     same = {"seed": 0, "epoch": 0}
-    first, second = (order.local_turns(10_000, 0, 200, **wish) for wish in (same, same | change))  # type: ignore[arg-type]
+    first, second = (order.blocked_epoch_indices(10_000, 0, 200, **wish) for wish in (same, same | change))  # type: ignore[arg-type]
     assert not torch.equal(first, second)

@@ -1,4 +1,4 @@
-"""Many pictures: the working size and colour, parallel decoding in order, a bounded number at a time."""
+"""Many pictures: the working size and color, parallel decoding in order, a bounded number at a time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pictures import encoded, photo, write
 
-from converge_to_surprise.data import pictures, reading
+from converge_to_surprise.data import image_options as reading
+from converge_to_surprise.data import pictures
 from converge_to_surprise.data.decode import BadPicture, Probe
+from converge_to_surprise.data.image_options import ImageOptions, working_shape, working_size
 from converge_to_surprise.data.listing import Listing, list_folder, list_paths
 from converge_to_surprise.data.pictures import AHEAD, BLOCK, CHUNK, Chunk, stream
-from converge_to_surprise.data.reading import Reading, working_shape, working_size
 
 
 class TestReading:
@@ -29,14 +30,14 @@ class TestReading:
         [
             ({"image_size": 1}, r"image_size is 1; it must lie in 2\.\.1024"),
             ({"image_size": 4000}, "image_size is 4000"),
-            ({"colour": "sepia"}, "colour is 'sepia'; it must be one of auto, grey, rgb"),
+            ({"color": "sepia"}, "color is 'sepia'; it must be one of auto, gray, rgb"),
             ({"labels": "guess"}, "labels is 'guess'; it must be one of none, from-folders"),
             ({"threads": -1}, "threads is -1"),
         ],
     )
     def test_wrong_wishes(self, wrong: dict[str, Any], message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            Reading(**wrong)
+            ImageOptions(**wrong)
 
 
 class TestWorkingSize:
@@ -77,41 +78,41 @@ class TestWorkingSize:
 
 
 class TestWorkingShape:
-    def fill(self, folder: Path, grey: int, coloured: int) -> Listing:
-        for number in range(grey):
+    def fill(self, folder: Path, gray: int, colored: int) -> Listing:
+        for number in range(gray):
             write(folder / f"g{number}.png", photo(12, 16, number, channels=1))
-        for number in range(coloured):
+        for number in range(colored):
             write(folder / f"c{number}.png", photo(12, 16, number))
         return list_folder(folder)
 
-    def test_colour_of_more_than_one_in_a_hundred(self, tmp_path: Path) -> None:
-        assert working_shape(self.fill(tmp_path / "a", 100, 0), Reading()) == (1, 12, 16)
-        assert working_shape(self.fill(tmp_path / "b", 99, 1), Reading()) == (1, 12, 16)
-        assert working_shape(self.fill(tmp_path / "c", 98, 2), Reading()) == (3, 12, 16)
+    def test_color_of_more_than_one_in_a_hundred(self, tmp_path: Path) -> None:
+        assert working_shape(self.fill(tmp_path / "a", 100, 0), ImageOptions()) == (1, 12, 16)
+        assert working_shape(self.fill(tmp_path / "b", 99, 1), ImageOptions()) == (1, 12, 16)
+        assert working_shape(self.fill(tmp_path / "c", 98, 2), ImageOptions()) == (3, 12, 16)
 
     def test_wishes_win(self, tmp_path: Path) -> None:
-        grey, coloured = self.fill(tmp_path / "a", 3, 0), self.fill(tmp_path / "b", 0, 3)
-        assert working_shape(grey, Reading(colour="rgb")) == (3, 12, 16)
-        assert working_shape(coloured, Reading(colour="grey", image_size=8)) == (1, 6, 8)
+        gray, colored = self.fill(tmp_path / "a", 3, 0), self.fill(tmp_path / "b", 0, 3)
+        assert working_shape(gray, ImageOptions(color="rgb")) == (3, 12, 16)
+        assert working_shape(colored, ImageOptions(color="gray", image_size=8)) == (1, 6, 8)
 
     def test_bad_files_do_not_count(self, tmp_path: Path) -> None:
         self.fill(tmp_path, 3, 0)
         (tmp_path / "bad.png").write_bytes(b"")
-        assert working_shape(list_folder(tmp_path), Reading()) == (1, 12, 16)
+        assert working_shape(list_folder(tmp_path), ImageOptions()) == (1, 12, 16)
 
     def test_nothing_but_bad_files(self, tmp_path: Path) -> None:
         for number in range(5):
             (tmp_path / f"{number}.png").touch()
         with pytest.raises(ValueError, match=r"none of the 5 pictures of .* can be read: '0.png': the file is empty; '1"
                            r".*; and 2 more"):  # fmt: skip
-            working_shape(list_folder(tmp_path), Reading())
+            working_shape(list_folder(tmp_path), ImageOptions())
 
     def test_one_good_file_among_many_bad_ones(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reading, "PROBED", 4)
         for number in range(20):
             (tmp_path / f"{number:02}.png").touch()
         write(tmp_path / "13.png", photo(9, 9))
-        assert working_shape(list_folder(tmp_path), Reading()) == (3, 9, 9)
+        assert working_shape(list_folder(tmp_path), ImageOptions()) == (3, 9, 9)
 
     def test_no_more_than_500_are_opened(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         opened: list[str] = []
@@ -122,7 +123,7 @@ class TestWorkingShape:
 
         monkeypatch.setattr(reading, "probe", counted)
         paths = [f"{number}.png" for number in range(7_777)]
-        working_shape(list_paths(paths), Reading())
+        working_shape(list_paths(paths), ImageOptions())
         assert 400 <= len(opened) <= 500
         numbers = sorted(int(Path(path).stem) for path in opened)
         assert numbers[-1] > 7_700  # spread over all

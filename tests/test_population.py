@@ -9,14 +9,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from converge_to_surprise.config import Evolution
-from converge_to_surprise.learn import evolution, population
-from converge_to_surprise.learn.network import Border, ResNet9, flatten, unflatten
+from converge_to_surprise.model.network import Border, ResNet9, flatten, unflatten
+from converge_to_surprise.search import evolution, population
 
 
-def network_with_all_signs(channels: int = 1, seed: int = 0, folded: bool = False, border: Border = "black") -> ResNet9:
+def network_with_all_signs(
+    channels: int = 1, seed: int = 0, folded: bool = False, boundary: Border = "black"
+) -> ResNet9:
     """Random BatchNorm weights of both signs, biases included, so that nothing is hidden by the standard start."""
     generator = torch.Generator().manual_seed(seed)
-    network = ResNet9(channels, 9, width=3, folded=folded, border=border).double()
+    network = ResNet9(channels, 9, width=3, folded=folded, boundary=boundary).double()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.5)
@@ -33,14 +35,14 @@ def batch(count: int, channels: int, side: int, seed: int = 0) -> Tensor:
     st.sampled_from([1, 3]),
     st.integers(2, 11),
     st.booleans(),
-    st.sampled_from(["black", "ground"]),
+    st.sampled_from(["black", "background"]),
     st.integers(0, 99),
 )
 @settings(max_examples=30)
 def test_chunks_give_the_network_s_own_training_mode_forward(
-    count: int, chunk: int, channels: int, side: int, folded: bool, border: Border, seed: int
+    count: int, chunk: int, channels: int, side: int, folded: bool, boundary: Border, seed: int
 ) -> None:
-    network = network_with_all_signs(channels, seed, folded, border).train()
+    network = network_with_all_signs(channels, seed, folded, boundary).train()
     views = batch(count, channels, side, seed).double()
     with torch.no_grad():
         expected = network.logits(views)

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from converge_to_surprise.config import Config, Network, Precision, Relaxed, Stage
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn import labelling, population, precision
-from converge_to_surprise.learn.backbone import Backbone, WithBackbone
-from converge_to_surprise.learn.network import ClusterNetwork, ResNet9, flatten
-from converge_to_surprise.learn.trainer import Trainer
+from converge_to_surprise.model import inference as labeling
+from converge_to_surprise.model import precision
+from converge_to_surprise.model.backbone import Backbone, WithBackbone
+from converge_to_surprise.model.network import ClusterNetwork, ResNet9, flatten
+from converge_to_surprise.search import population
+from converge_to_surprise.search.trainer import Trainer
 
 CPU, CUDA, MPS = (torch.device(name) for name in ("cpu", "cuda", "mps"))
 SEARCH = Config(
@@ -87,13 +89,13 @@ def test_only_the_trunk_is_lowered() -> None:
     assert {parameter.grad.dtype for parameter in network.parameters() if parameter.grad is not None} == {torch.float32}
 
 
-def test_images_are_labelled_in_float32_whatever_is_set_outside(bars: Tensor) -> None:
+def test_images_are_labeled_in_float32_whatever_is_set_outside(bars: Tensor) -> None:
     network = ResNet9(1, 8, width=4)
     seen: list[torch.dtype] = []
     network.units[0].register_forward_hook(lambda module, given, found: seen.append(found.dtype))
-    expected = labelling.label_views(network, bars, SEARCH.views)
+    expected = labeling.label_views(network, bars, SEARCH.views)
     with precision.lowered("bfloat16", CPU):
-        found = labelling.label_views(network, bars, SEARCH.views)
+        found = labeling.label_views(network, bars, SEARCH.views)
     assert set(seen) == {torch.float32}
     assert torch.equal(found[0], expected[0])
 

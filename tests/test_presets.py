@@ -11,9 +11,9 @@ from typing import Any, get_args
 import pytest
 
 from converge_to_surprise.config import Config, Stage
-from converge_to_surprise.learn.evolution import fraction_perturbed
-from converge_to_surprise.learn.schedule import batch_positions, batches_per_epoch, count_steps, steps
-from converge_to_surprise.presets import PresetName, resolve
+from converge_to_surprise.config.presets import PresetName, resolve
+from converge_to_surprise.search.evolution import fraction_perturbed
+from converge_to_surprise.search.schedule import batch_positions, batches_per_epoch, count_steps, steps
 
 IMAGES = {"mnist": 60_000, "fashion-mnist": 60_000, "usps": 7_291}
 SIDE = {"mnist": 28, "fashion-mnist": 28, "usps": 16}
@@ -151,7 +151,7 @@ def test_fast_is_a_relaxed_search_then_a_merge_then_refining() -> None:
     ("shape", "scale", "crop", "saturation"),
     [((1, 28, 28), 1, 4, 0.0), ((3, 32, 70), 1, 5, 0.3), ((1, 16, 16), 2, 5, 0.0), ((1, 2, 2), 2, 1, 0.0)],
 )
-def test_own_images_get_an_augmentation_by_size_and_colour(
+def test_own_images_get_an_augmentation_by_size_and_color(
     shape: tuple[int, int, int], scale: int, crop: int, saturation: float
 ) -> None:
     config = resolve("fast", None, "holiday", 500, shape)
@@ -161,22 +161,22 @@ def test_own_images_get_an_augmentation_by_size_and_colour(
 
 
 @pytest.mark.parametrize(
-    ("dataset", "channels", "backbone", "outside", "border", "ground"),
+    ("dataset", "channels", "backbone", "outside", "boundary", "background"),
     [
-        ("holiday", 3, False, "ground", "ground", "kept"),
+        ("holiday", 3, False, "background", "background", "kept"),
         ("holiday", 1, False, "image", "black", "removed"),
-        ("holiday", 1, True, "ground", "ground", "kept"),
+        ("holiday", 1, True, "background", "background", "kept"),
         ("mnist", 1, False, "image", "black", "kept"),
         ("digits", 1, True, "image", "black", "kept"),
     ],
 )
 def test_beyond_pictures_of_ones_own_there_is_no_black(
-    dataset: str, channels: int, backbone: bool, outside: str, border: str, ground: str
+    dataset: str, channels: int, backbone: bool, outside: str, boundary: str, background: str
 ) -> None:
-    """The named data sets have black ground; a network of one's own may have been trained with any."""
+    """The named data sets have black background; a network of one's own may have been trained with any."""
     fast, paper = (resolve(name, None, dataset, 500, (channels, 28, 28), backbone) for name in get_args(PresetName))
-    assert (fast.augmentation.outside, fast.network.border, fast.views.ground) == (outside, border, ground)
-    assert (paper.augmentation.outside, paper.network.border, paper.views.ground) == ("black", "black", "kept")
+    assert (fast.augmentation.outside, fast.network.boundary, fast.views.background) == (outside, boundary, background)
+    assert (paper.augmentation.outside, paper.network.boundary, paper.views.background) == ("black", "black", "kept")
 
 
 def test_few_images_of_ones_own_get_the_longer_schedule() -> None:

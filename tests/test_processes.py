@@ -22,7 +22,7 @@ from converge_to_surprise.data.synthetic import striped_images
 SETTINGS = """
 --no-report --views.upsample 1 --seed 2 --threads 2 --checkpoint-seconds 0 --network.no-folded --network.clusters 6
 --network.width 2 --network.alive 4 --augmentation.rotation 10 --augmentation.crop 1 --search evolution
---starts 2 --schedule explore=evolution:4 --evolution.population 8 --evolution.batch 30 --evolution.ramp-epochs 2
+--n-init 2 --schedule explore=evolution:4 --evolution.population 8 --evolution.batch 30 --evolution.ramp-epochs 2
 """
 FLAGS = SETTINGS.split()
 STEPS = 32
@@ -186,7 +186,7 @@ def test_torchrun_does_not_replace_another_run(source: Path, alone: Path) -> Non
     assert json.loads((alone / "config.json").read_text())["config"]["seed"] == 2
 
 
-def test_pictures_are_decoded_and_labelled_by_all_processes(tmp_path: Path) -> None:
+def test_pictures_are_decoded_and_labeled_by_all_processes(tmp_path: Path) -> None:
     """1,100 pictures, some broken: in chunks of 256 there is something to decode for each of two processes."""
     folder = tmp_path / "pictures"
     folder.mkdir()

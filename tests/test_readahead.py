@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from converge_to_surprise.data.store import map_array, to_store
-from converge_to_surprise.learn import readahead
+from converge_to_surprise.search import readahead
 
 IMAGES = torch.zeros(3000, 1, 20, 20, dtype=torch.uint8)
 

@@ -16,14 +16,15 @@ from converge_to_surprise.config import Config, Network, Relaxed, Stage
 from converge_to_surprise.core import surprise
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn import neighbours, relaxed
-from converge_to_surprise.learn import trainer as learner
-from converge_to_surprise.learn.backbone import fresh_network
-from converge_to_surprise.learn.labelling import label_views, view_features
-from converge_to_surprise.learn.neighbours import alike
-from converge_to_surprise.learn.network import ClusterNetwork
-from converge_to_surprise.learn.record import Measures, measure
-from converge_to_surprise.learn.trainer import Trainer
+from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.inference import label_views, view_features
+from converge_to_surprise.model.network import ClusterNetwork
+from converge_to_surprise.search import neighbors as neighbors
+from converge_to_surprise.search import relaxed
+from converge_to_surprise.search import trainer as learner
+from converge_to_surprise.search.neighbors import alike
+from converge_to_surprise.search.record import Measures, measure
+from converge_to_surprise.search.trainer import Trainer
 
 
 def one_hot(labels: Tensor, clusters: int) -> Tensor:
@@ -116,7 +117,7 @@ def one_step(small: Config, settings: Relaxed, refining: bool) -> Tensor:
     config = replace(small, relaxed=settings)
     relaxed.calibrate(network, images, config)
     start = network.head.weight.detach().clone()
-    moment = relaxed.Moment(number=0, in_stage=100, progress=0.0, refining=refining)
+    moment = relaxed.StepInfo(number=0, in_stage=100, progress=0.0, refining=refining)
     relaxed.relaxed_step(network, relaxed.optimizer(network, config), images[:20], images[20:], config, moment)
     return network.head.weight.detach() - start
 
@@ -137,7 +138,7 @@ def test_each_stage_has_its_own_temperature(small: Config) -> None:
 
 
 def test_at_a_higher_temperature_sure_views_still_teach() -> None:
-    """Outputs far from every border: the cold softmax is an argmax and has no gradient there, the warm one has."""
+    """Outputs far from every boundary: the cold softmax is an argmax and has no gradient there, the warm one has."""
 
     def slope(temperature: float) -> float:
         outputs = F.normalize(torch.eye(4).repeat(6, 1) + 0.1, dim=1).requires_grad_()
@@ -149,7 +150,7 @@ def test_at_a_higher_temperature_sure_views_still_teach() -> None:
     assert slope(0.1) > 1000 * slope(0.025) > 0
 
 
-def test_neighbours_are_looked_for_by_pixels_first_and_by_features_when_refining(small: Config) -> None:
+def test_neighbors_are_looked_for_by_pixels_first_and_by_features_when_refining(small: Config) -> None:
     images, _ = striped_images(80)
     stages = (Stage("search", "relaxed", 1), Stage("merge", "merge", 1), Stage("refine", "refine", 1))
     config = replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40))
@@ -158,8 +159,8 @@ def test_neighbours_are_looked_for_by_pixels_first_and_by_features_when_refining
     tables = {}
     for record in trainer.run():
         kinds.append(record.kind)
-        assert trainer.neighbours is not None
-        tables[record.kind] = trainer.neighbours.clone()
+        assert trainer.neighbors is not None
+        tables[record.kind] = trainer.neighbors.clone()
     assert kinds == ["relaxed", "relaxed", "merge", "refine", "refine"]
     assert torch.equal(tables["relaxed"], alike(None, images, config, 1))
     assert torch.equal(tables["merge"], tables["relaxed"])
@@ -180,7 +181,7 @@ def test_what_merging_saw_is_used_only_while_the_trunk_is_the_same(
         looks.append(len(pixels))
         return view_features(network, pixels, *rest)
 
-    for place in (neighbours, learner):
+    for place in (neighbors, learner):
         monkeypatch.setattr(place, "view_features", counted)
     trainer = Trainer(images, config)
     expected = None
@@ -190,8 +191,8 @@ def test_what_merging_saw_is_used_only_while_the_trunk_is_the_same(
         expected = alike(trainer.network, images, config, 1) if trainer.network.heads == 1 else None
         looks.clear()
     assert expected is not None
-    assert trainer.neighbours is not None
-    assert torch.equal(trainer.neighbours, expected)
+    assert trainer.neighbors is not None
+    assert torch.equal(trainer.neighbors, expected)
     assert looks == ([80] if between else [])
     assert trainer.seen is None
 

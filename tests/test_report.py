@@ -23,12 +23,12 @@ from PIL import Image
 from rich.console import Console
 
 from converge_to_surprise import cli
+from converge_to_surprise.cli.report import Report, report
 from converge_to_surprise.data import datasets
 from converge_to_surprise.report import content, history, images, page, projection, sprites
-from converge_to_surprise.report.command import Report, report
 from converge_to_surprise.report.content import Pictures, gather, open_pictures
-from converge_to_surprise.run.opening import open_model
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.runs.load import load_model
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_cells_count_every_image(run: RunFolder, gathered: dict[str, Any]) -> No
 
 
 def test_every_level_is_the_models_own(run: RunFolder, gathered: dict[str, Any]) -> None:
-    model, shown = open_model(run.path), gathered["sight"]["images"]
+    model, shown = load_model(run.path), gathered["sight"]["images"]
     store = datasets.load(run.description().source).train
     index = unpacked(shown["index"], "<u4")
     cluster, part = unpacked(shown["cluster"], "<i2"), unpacked(shown["part"], "<i2")
@@ -243,10 +243,10 @@ def test_other_images_are_said_to_be_others(tmp_path: Path, run: RunFolder) -> N
     found = gather(run, open_pictures(run, str(other)))
     assert found["run"]["own"] is False
     assert found["sight"]["images"]["total"] == 40
-    colour = tmp_path / "colour.npz"
-    np.savez(colour, images=np.zeros((4, 8, 8, 3), dtype=np.uint8))
+    color = tmp_path / "color.npz"
+    np.savez(color, images=np.zeros((4, 8, 8, 3), dtype=np.uint8))
     with pytest.raises(ValueError, match="the run was made with 1x8x8"):
-        open_pictures(run, str(colour))
+        open_pictures(run, str(color))
 
 
 def test_an_unfinished_run_has_a_page(tmp_path: Path, run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +282,7 @@ def test_a_page_over_budget_shows_a_sample_and_counts_all(run: RunFolder, gather
     from converge_to_surprise.report.reading import look
 
     store = open_pictures(run).store
-    seen = look(open_model(run.path), store.images, store.labels, None)
+    seen = look(load_model(run.path), store.images, store.labels, None)
     place = projection.project(seen.embedding, thorough=False)
     wanted = np.array([7, 11])
     shown, positions = images.columns(seen, store, place, wanted, room=8_000)

@@ -23,8 +23,8 @@ from converge_to_surprise.report import page as pages
 from converge_to_surprise.report.comparison import compare_runs
 from converge_to_surprise.report.content import Pictures, gather, open_pictures
 from converge_to_surprise.report.live import serve
-from converge_to_surprise.run import session
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.runs import session
+from converge_to_surprise.runs.folder import RunFolder
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -340,7 +340,7 @@ def test_the_live_page_grows_with_a_run(open_page: Any, tmp_path: Path) -> None:
             assert go_on.wait(120)
             go_on.clear()
 
-    fit = threading.Thread(target=session.carry_on, args=(run, trainer, dataset, [wait]), daemon=True)
+    fit = threading.Thread(target=session.train, args=(run, trainer, dataset, [wait]), daemon=True)
     with serve(run.path, 0, Console(quiet=True), dataset.train) as url:
         tab = open_page(url)
         assert "not made a step" in tab.inner_text("#sentence")

@@ -23,13 +23,13 @@ from test_rundir import record
 
 from converge_to_surprise import cli
 from converge_to_surprise.data import datasets
-from converge_to_surprise.learn.record import Record
 from converge_to_surprise.report.comparison import compare_runs
 from converge_to_surprise.report.content import gather, open_pictures
 from converge_to_surprise.report.events import event_files
 from converge_to_surprise.report.live import serve
-from converge_to_surprise.run.opening import open_model
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.runs.load import load_model
+from converge_to_surprise.search.record import Record
 
 QUIET = Console(quiet=True)
 
@@ -58,7 +58,7 @@ def clusters_file(run: RunFolder, folder: Path, *entries: dict[str, Any]) -> Pat
 
 def clusters_of(run: RunFolder) -> Any:
     store = datasets.load(run.description().source).train
-    return torch.cat([found.cluster for found in open_model(run.path).predict(store.images)]).numpy()
+    return torch.cat([found.cluster for found in load_model(run.path).predict(store.images)]).numpy()
 
 
 def test_relabel_changes_predictions_and_the_next_report_and_can_be_undone(run: RunFolder, tmp_path: Path) -> None:

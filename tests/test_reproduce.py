@@ -24,14 +24,14 @@ from converge_to_surprise import cli
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.reproduce import command, pool
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.runs.folder import RunFolder
 
 TINY = """
 threads = 1
 schedule = ["search=relaxed:{epochs}", "merge=merge:1"]
 network = {{ clusters = 6, width = 2 }}
 relaxed = {{ heads = 2, batch = 30 }}
-merge = {{ wide_pairs = 60, alike_pairs = 60, clusters = 6 }}
+merge = {{ augmented_pairs = 60, neighbor_pairs = 60, clusters = 6 }}
 starts = 1
 """
 
@@ -139,7 +139,7 @@ def test_finished_runs_are_used(finished: Path, data: Path, capsys: pytest.Captu
     }
     assert call(*words("table2", data, finished, "2")) == 0
     out = capsys.readouterr().out
-    assert "2 runs: 2 finished, 0 broken off, 0 to begin" in out
+    assert "2 runs: 2 finished, 0 interrupted, 0 to begin" in out
     counts = [run["metrics"]["n_clusters"] for run in json.loads((finished / "table2.json").read_text())["runs"]]
     assert f"{statistics.fmean(counts):.1f} ± {statistics.pstdev(counts):.1f}" in out
     assert "| moVB" in out
@@ -331,7 +331,7 @@ def test_stop_and_go_on(data: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         pass
     assert call(*flags) == 0
     shown = capsys.readouterr().out
-    assert "1 run: 0 finished, 1 broken off, 0 to begin" in shown
+    assert "1 run: 0 finished, 1 interrupted, 0 to begin" in shown
     assert "usps-full-0: resumed" in shown
     assert [record["step"] for record in run.records()] == list(range(161))
     assert run.result.is_file()

@@ -23,20 +23,20 @@ from PIL import Image
 from rich.console import Console
 from torch import Tensor
 
-from converge_to_surprise import cli, presets
-from converge_to_surprise.config import Config, Merge, Network, Relaxed, Stage
+from converge_to_surprise import cli
+from converge_to_surprise.config import Config, Merge, Network, Relaxed, Stage, presets
 from converge_to_surprise.core.augment import augment
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.datasets import Dataset
 from converge_to_surprise.data.store import ImageStore
-from converge_to_surprise.learn import merge
-from converge_to_surprise.learn.backbone import fresh_network
-from converge_to_surprise.learn.labelling import read_whole
-from converge_to_surprise.learn.trainer import Trainer
+from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.inference import read_whole
 from converge_to_surprise.reproduce import cost, curves, panels, plan, pool, published, tables
 from converge_to_surprise.reproduce.variants import VARIANTS, differences
 from converge_to_surprise.reproduce.watch import Display
-from converge_to_surprise.run.session import Interrupted
+from converge_to_surprise.runs.session import Interrupted
+from converge_to_surprise.search import merge
+from converge_to_surprise.search.trainer import Trainer
 
 ROOT = Path(__file__).parents[1]
 SIZES = {"mnist": (60_000, 28), "fashion-mnist": (60_000, 28), "usps": (7291, 16), "digits": (1797, 8)}
@@ -124,7 +124,7 @@ def test_calibration_can_be_left_out(bars: Tensor) -> None:
 def test_both_views_by_a_slow_loop(bars: Tensor) -> None:
     config = Config()
     network = fresh_network(1, Network(clusters=6, width=2), 1, seed=0)
-    with torch.no_grad():  # a head on centred features, so that every output wins somewhere
+    with torch.no_grad():  # a head on centered features, so that every output wins somewhere
         for view in make_views(to_float(bars), config.views) * 30:
             features = network.features(view)
         network.head.bias.copy_(-(network.head.weight @ features.mean(0)))
@@ -149,7 +149,7 @@ def test_the_papers_search_is_known_to_take_weeks() -> None:
     sets = {"mnist": blank("mnist")}
     jobs = plan.plan(Path("nowhere"), "table1", recipe, sets, range(5))
     text = cost.announcement(jobs, {"mnist": (60_000, (1, 28, 28))}, 2)
-    assert text.startswith("5 runs: 0 finished, 0 broken off, 5 to begin; 2 at a time, very roughly ")
+    assert text.startswith("5 runs: 0 finished, 0 interrupted, 5 to begin; 2 at a time, very roughly ")
     assert 14 < int(text.split()[-2]) < 200
     assert text.endswith("days")
 

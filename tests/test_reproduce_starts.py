@@ -1,4 +1,4 @@
-"""The starts of a seed are runs of their own in ``cts reproduce``, and the row of the seed is that of the most even."""
+"""The starts of a seed are runs of their own in ``cts reproduce``, and the row of the seed is that of the best balanced."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_reproduce import bars_as_usps, call, words
 
-from converge_to_surprise.learn.randomness import start_seed
+from converge_to_surprise.core.rng import start_seed
 from converge_to_surprise.reproduce.plan import Recipe
 from converge_to_surprise.reproduce.tables import Row
 from converge_to_surprise.reproduce.taking import groups, run_seed, taken, without_later_starts
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.runs.folder import RunFolder
 
 SEEDS = (0, 1, 2)
 
@@ -39,7 +39,7 @@ def twice(data: Path) -> Path:
         schedule = ["search=relaxed:4", "merge=merge:1"]
         network = { clusters = 6, width = 4 }
         relaxed = { heads = 2, batch = 10, temperature = 0.1, diversity_floor = [4, 4] }
-        merge = { wide_pairs = 100, alike_pairs = 100, clusters = 6 }
+        merge = { augmented_pairs = 100, neighbor_pairs = 100, clusters = 6 }
         """
     )
     return path
@@ -71,7 +71,7 @@ def even(out: Path, seed: int) -> float:
     """Of the clusters as they are handed to the user."""
     with (out / "runs" / f"usps-full-{seed}" / "labels.csv").open() as file:
         sizes = Counter(row["cluster"] for row in csv.DictReader(file))
-    return reference.evenness(list(sizes.values()))
+    return reference.balance(list(sizes.values()))
 
 
 def test_every_start_is_a_run_of_its_own(finished: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_row_of_a_seed_is_that_of_its_most_even_start(finished: Path) -> Non
     assert [row["seed"] for row in found] == list(SEEDS)
     for row in found:
         values = [even(finished, own) for own in (row["seed"], row["seed"] + 1000)]
-        assert [start["evenness"] for start in row["starts"]] == pytest.approx(values)
+        assert [start["balance"] for start in row["starts"]] == pytest.approx(values)
         assert row["taken"] == values.index(max(values))
         assert run_seed(row) == row["seed"] + 1000 * row["taken"]
         taken = row["starts"][row["taken"]]
@@ -104,7 +104,7 @@ def test_the_command_of_a_row_takes_the_same_start(finished: Path, data: Path, t
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["starts"] == {
         "seeds": [row["seed"], row["seed"] + 1000],
-        "evenness": pytest.approx([start["evenness"] for start in row["starts"]]),
+        "balance": pytest.approx([start["balance"] for start in row["starts"]]),
         "taken": row["taken"],
     }
     theirs = finished / "runs" / f"usps-full-{run_seed(row)}"
@@ -123,7 +123,7 @@ def test_the_table_shows_what_there_would_be_without_a_choice(finished: Path) ->
     assert taken[5] == first[5] == "3 (0-2)"
     assert taken[6].startswith("2 × ")
     assert "×" not in first[6]
-    assert "the most even is taken, without any class" in text
+    assert "the best balanced is taken, without any class" in text
 
 
 def test_an_ablation_is_one_of_single_starts(out: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,9 +162,9 @@ def test_seeds_that_share_a_start_are_refused(
     assert not (tmp_path / "out").exists()
 
 
-def row(seed: int, evenness: float) -> Row:
+def row(seed: int, balance: float) -> Row:
     return {
-        "dataset": "usps", "variant": "full", "seed": seed, "evenness": evenness, "seconds": 1.0, "threads": 1,
+        "dataset": "usps", "variant": "full", "seed": seed, "balance": balance, "seconds": 1.0, "threads": 1,
         "images": 60, "shape": [1, 8, 8],
     }  # fmt: skip
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from converge_to_surprise.config import Config, Evolution, Stage, Views
-from converge_to_surprise.learn.record import Record
-from converge_to_surprise.run.rundir import Description, RunFolder
+from converge_to_surprise.runs.folder import Description, RunFolder
+from converge_to_surprise.search.record import Record
 
 DESCRIPTION = Description(
     source="digits",
@@ -54,9 +54,9 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def test_settings_that_came_later_leave_earlier_runs_what_they_were(run: RunFolder) -> None:
-    """Its checkpoints and names know a run by its identity; this one is from before there was views.ground."""
+    """Its checkpoints and names know a run by its identity; this one is from before there was views.background."""
     data = json.loads(run.config.read_text())
-    del data["config"]["views"]["ground"], data["config"]["network"]["border"]
+    del data["config"]["views"]["background"], data["config"]["network"]["boundary"]
     run.config.write_text(json.dumps(data))
     earlier = RunFolder.open(run.path).description()
     assert earlier == DESCRIPTION
@@ -64,7 +64,7 @@ def test_settings_that_came_later_leave_earlier_runs_what_they_were(run: RunFold
     chunk = replace(earlier.config.evolution, chunk=50)
     earlier = replace(earlier, config=replace(earlier.config, device="cpu", evolution=chunk))
     assert earlier.identity == "575d5be7b2cb28a0c44d31752e7a4d7010e700741a424ff2e0e36ffea994a049"
-    other = replace(earlier, config=replace(earlier.config, views=Views(fill=True, ground="removed")))
+    other = replace(earlier, config=replace(earlier.config, views=Views(fill=True, background="removed")))
     assert other.identity != earlier.identity
 
 
@@ -80,7 +80,7 @@ def test_description_comes_back(run: RunFolder) -> None:
         ({"shape": None}, "is damaged"),
         ({"config": 5}, "is damaged: .* must be a table"),
         ({"config": {"sead": 1}}, "is damaged: unknown setting 'sead'"),
-        ({"colour": 1}, "is damaged: .*colour"),
+        ({"color": 1}, "is damaged: .*color"),
     ],
 )
 def test_foreign_or_damaged_description(run: RunFolder, changes: dict[str, Any], message: str) -> None:

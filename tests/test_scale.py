@@ -10,7 +10,7 @@ from scaling.cost import Images, Site
 from simnet import traffic
 from simnet.relay import Counters
 
-from converge_to_surprise.learn.network import ResNet9, Unit
+from converge_to_surprise.model.network import ResNet9, Unit
 
 
 def test_macs_equal_a_count_by_hand() -> None:

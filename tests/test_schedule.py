@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from converge_to_surprise.config import Config, Evolution, Relaxed, Stage
-from converge_to_surprise.learn import schedule
+from converge_to_surprise.search import schedule
 
 
 def config(*stages: Stage, batch: int = 10) -> Config:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from converge_to_surprise.learn.record import Measures, Record
-from converge_to_surprise.run.result import Assessment, Cluster
-from converge_to_surprise.screen import ProgressDisplay, cluster_table, verdict
+from converge_to_surprise.cli.screen import ProgressDisplay, cluster_table, verdict
+from converge_to_surprise.runs.result import Assessment, Cluster
+from converge_to_surprise.search.record import Measures, Record
 
 FIRST = Record(
     step=0, epoch=0, stage="explore", kind="evolution", surprise=0.1234, orderliness=1.25, agreement=0.5,

@@ -26,12 +26,12 @@ from converge_to_surprise import cli
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.store import ImageStore
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn.record import Record
-from converge_to_surprise.learn.snapshot import Snapshot
-from converge_to_surprise.learn.trainer import Trainer
-from converge_to_surprise.run import checkpoint, session
-from converge_to_surprise.run.opening import open_newest
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.runs import checkpoint, session
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.runs.load import load_newest_model
+from converge_to_surprise.search.record import Record
+from converge_to_surprise.search.snapshot import Snapshot
+from converge_to_surprise.search.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def uninterrupted(search: str, folder: Path) -> Whole:
         snapshots.append(trainer.snapshot())
         records.append(record)
 
-    session.carry_on(run, trainer, dataset, [read])
+    session.train(run, trainer, dataset, [read])
     return Whole(source, flags, run, snapshots, records)
 
 
@@ -166,7 +166,7 @@ def test_signals_at_many_steps(whole: Whole, tmp_path: Path) -> None:
                 signal.raise_signal(number)
 
         with pytest.raises(session.Interrupted) as stopped:
-            session.carry_on(run, trainer, dataset, [interrupt])
+            session.train(run, trainer, dataset, [interrupt])
         assert stopped.value.signal_number == number
         saved, _ = checkpoint.load_newest(run.checkpoints, run.description().identity)
         assert_same_state(saved, whole.snapshots[stop])
@@ -174,7 +174,7 @@ def test_signals_at_many_steps(whole: Whole, tmp_path: Path) -> None:
         assert not run.result.exists()
         trainer, _ = session.reopen(run, dataset)
         assert trainer.step == stop
-    session.carry_on(run, trainer, dataset, [])
+    session.train(run, trainer, dataset, [])
     assert_same_run(run, whole)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
@@ -192,7 +192,7 @@ def test_an_error_in_a_step_saves_the_step_before(
 
     monkeypatch.setattr(trainer, "_do", fail_at_5)
     with pytest.raises(RuntimeError, match="of the user's own"):
-        session.carry_on(run, trainer, dataset, [])
+        session.train(run, trainer, dataset, [])
     assert_same_state(checkpoint.load_newest(run.checkpoints, run.description().identity)[0], evolved.snapshots[5])
     trainer, _ = session.reopen(run, dataset)
     for _ in trainer.run():
@@ -223,7 +223,7 @@ def test_a_run_that_merges_twice_goes_on_after_either(wholes: dict[str, Whole], 
             pass
         ends.append(trainer.snapshot())
     assert ends[0].data["step"] == 38
-    assert len(ends[0].tensors["searched.head.bias"]) == 6  # what the first merge left
+    assert len(ends[0].tensors["unmerged.head.bias"]) == 6  # what the first merge left
     assert_same_state(ends[1], ends[0])
 
 
@@ -259,7 +259,7 @@ def test_a_finished_run_stays_as_it_is(whole: Whole, tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_run_is_refused(whole: Whole, tmp_path: Path) -> None:
     run, _, dataset = begin(whole.source, [*whole.flags, "--seed", "3"], tmp_path / "run")
     shutil.copytree(whole.run.checkpoints, run.checkpoints)
-    for use in (lambda: session.reopen(run, dataset), lambda: open_newest(run)):
+    for use in (lambda: session.reopen(run, dataset), lambda: load_newest_model(run)):
         with pytest.raises(ValueError, match="is a checkpoint of another run") as refused:
             use()
         assert str(run.checkpoints) in str(refused.value)

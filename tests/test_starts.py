@@ -1,4 +1,4 @@
-"""A run with several starts is the one of their runs that has the most even clusters, and nothing else."""
+"""A run with several starts is the one of their runs that has the best balanced clusters, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from converge_to_surprise import SurpriseClustering, cli, presets
-from converge_to_surprise.config import Config, Merge, Relaxed, Stage
+from converge_to_surprise import SurpriseClustering, cli
+from converge_to_surprise.config import Config, Merge, Relaxed, Stage, presets
+from converge_to_surprise.core.rng import start_seed
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn import schedule
-from converge_to_surprise.learn.network import flatten
-from converge_to_surprise.learn.randomness import start_seed
-from converge_to_surprise.learn.snapshot import Snapshot
-from converge_to_surprise.learn.trainer import Trainer
+from converge_to_surprise.model import validation as vetting
+from converge_to_surprise.model.network import flatten
 from converge_to_surprise.report.comparison import compare_runs
 from converge_to_surprise.report.content import progress
-from converge_to_surprise.run import checkpoint, vetting
-from converge_to_surprise.run.result import read_result, taken_text
-from converge_to_surprise.run.rundir import RunFolder
-from converge_to_surprise.run.session import finish
+from converge_to_surprise.runs import checkpoint
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.runs.result import read_result, taken_text
+from converge_to_surprise.runs.session import finish
+from converge_to_surprise.search import schedule
+from converge_to_surprise.search.snapshot import Snapshot
+from converge_to_surprise.search.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def several(small: Config) -> Config:
     """Three starts of a second's run, whose searches end in different clusters."""
     stages = (Stage("search", "relaxed", 4), Stage("merge", "merge", 1), Stage("refine", "refine", 1))
     relaxed = Relaxed(heads=2, batch=10, temperature=0.1, diversity_floor=(4.0, 4.0))
-    network, merge = replace(small.network, width=4), Merge(clusters=6, wide_pairs=100, alike_pairs=100)
+    network, merge = replace(small.network, width=4), Merge(clusters=6, augmented_pairs=100, neighbor_pairs=100)
     return replace(small, schedule=stages, network=network, relaxed=relaxed, merge=merge, starts=3)
 
 
@@ -87,14 +88,14 @@ def test_the_most_even_of_the_single_runs_is_taken(
     config, images = (several, few) if search == "relaxed" else (replace(small, starts=3), bars)
     alone = [trained(images, replace(config, starts=1, seed=start_seed(0, start))) for start in range(3)]
     sizes = [finish(trainer).model.final.sizes for trainer in alone]
-    even = [reference.evenness(found) for found in sizes]
+    even = [reference.balance(found) for found in sizes]
     assert len(set(even)) > 1, "the starts must differ for this to show anything"
     best = even.index(max(even))
 
     together = trained(images, config)
     assert together.starts.summary(config) == {
         "seeds": [0, 1000, 2000],
-        "evenness": pytest.approx(even),
+        "balance": pytest.approx(even),
         "taken": best,
     }
     assert torch.equal(flatten(together.network), flatten(alone[best].network))
@@ -148,7 +149,7 @@ def test_a_snapshot_from_before_there_were_starts_is_understood(few: Tensor, sma
     trainer = Trainer(few, small)
     next(trainer.run())
     tensors, data = trainer.snapshot()
-    old = stored(Snapshot(tensors, {name: data[name] for name in data.keys() - {"evenness", "best"}}))
+    old = stored(Snapshot(tensors, {name: data[name] for name in data.keys() - {"balance", "best"}}))
     vetting.check_snapshot(old, small, 1)
     vetting.check_position(old, small, 1, len(few))
     again = Trainer(few, small)
@@ -174,13 +175,13 @@ def test_forged_starts_are_refused(few: Tensor, several: Config) -> None:
     refuse(tensors, data | {"best": best | {"start": -1}}, "best start")
     refuse(tensors, data | {"best": best | {"clusters": 10**9}}, "heads or clusters")
     refuse(tensors, data | {"best": best | {"clusters": best["clusters"] + 1}}, "head")
-    refuse(tensors, data | {"evenness": [0.5]}, "evenness")
-    refuse(tensors, data | {"evenness": [0.5, 0.5, 0.5]}, "evenness")
-    refuse(tensors, data | {"evenness": [0.5, math.nan]}, "evenness")
-    refuse(tensors, data | {"evenness": [0.5, "much"]}, "evenness")
-    refuse(tensors, data | {"evenness": [0.5, 1e308]}, "evenness")
-    refuse(tensors, data | {"evenness": "ab"}, "evenness")
-    refuse(tensors, data | {"best": None}, "evenness")
+    refuse(tensors, data | {"balance": [0.5]}, "balance")
+    refuse(tensors, data | {"balance": [0.5, 0.5, 0.5]}, "balance")
+    refuse(tensors, data | {"balance": [0.5, math.nan]}, "balance")
+    refuse(tensors, data | {"balance": [0.5, "much"]}, "balance")
+    refuse(tensors, data | {"balance": [0.5, 1e308]}, "balance")
+    refuse(tensors, data | {"balance": "ab"}, "balance")
+    refuse(tensors, data | {"best": None}, "balance")
     refuse(tensors | {"best.network.head.bias": tensors["network.head.bias"] * math.inf}, data, "head.bias")
     refuse({name: t for name, t in tensors.items() if name != "best.network.head.bias"}, data, "head.bias")
 
@@ -194,8 +195,8 @@ def test_only_the_fast_preset_starts_twice() -> None:
 
 
 def test_what_was_taken_is_said_in_words() -> None:
-    starts = {"seeds": [7, 1007, 2007], "evenness": [0.9, 0.8, 0.7], "taken": 0}
-    assert taken_text(starts) == "start 1 of 3 (seed 7): its clusters are the most even, 0.900 against 0.800, 0.700"
+    starts = {"seeds": [7, 1007, 2007], "balance": [0.9, 0.8, 0.7], "taken": 0}
+    assert taken_text(starts) == "start 1 of 3 (seed 7): its clusters are the best balanced, 0.900 against 0.800, 0.700"
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +211,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         assert cli.main(["fit", str(home / "bars.npz"), "--out", str(home / name), *flags, *more]) == 0
         return home / name
 
-    words = {"both": (), "first": ("--starts", "1"), "second": ("--starts", "1", "--seed", "1002")}
+    words = {"both": (), "first": ("--n-init", "1"), "second": ("--n-init", "1", "--seed", "1002")}
     return {name: fit(name, *more) for name, more in words.items()}
 
 
@@ -234,8 +235,8 @@ def test_the_command_line_says_what_was_taken(folders: dict[str, Path], capsys: 
 def test_a_comparison_shows_how_even_the_runs_are(folders: dict[str, Path]) -> None:
     runs = [RunFolder.open(path) for path in folders.values()]
     found = {row[0]: row[1:] for row in compare_runs(runs)["results"]}
-    assert found["evenness"] == [
-        f"{reference.evenness([row['size'] for row in read_result(run.result)['clusters']]):.3f}" for run in runs
+    assert found["balance"] == [
+        f"{reference.balance([row['size'] for row in read_result(run.result)['clusters']]):.3f}" for run in runs
     ]
 
 
@@ -243,10 +244,10 @@ def test_a_comparison_shows_how_even_the_runs_are(folders: dict[str, Path]) -> N
     "starts",
     [
         {}, [], "two",
-        {"seeds": [0, 1000], "evenness": [0.5, 0.6], "taken": 2},
-        {"seeds": [0, 1000], "evenness": [0.5, 0.6], "taken": -1},
-        {"seeds": [0], "evenness": [0.5, 0.6], "taken": 0},
-        {"seeds": [0, 1000], "evenness": [0.5, "more"], "taken": 0},
+        {"seeds": [0, 1000], "balance": [0.5, 0.6], "taken": 2},
+        {"seeds": [0, 1000], "balance": [0.5, 0.6], "taken": -1},
+        {"seeds": [0], "balance": [0.5, 0.6], "taken": 0},
+        {"seeds": [0, 1000], "balance": [0.5, "more"], "taken": 0},
     ],
 )  # fmt: skip
 def test_a_damaged_result_is_named(starts: object, folders: dict[str, Path], tmp_path: Path) -> None:
@@ -262,14 +263,14 @@ def test_the_estimators_n_init(few: Tensor, several: Config) -> None:
         "network": {"width": 4},
         "views": {"upsample": 1},
         "relaxed": {"heads": 2, "batch": 10, "temperature": 0.1, "diversity_floor": [4, 4]},
-        "merge": {"wide_pairs": 100, "alike_pairs": 100},
+        "merge": {"augmented_pairs": 100, "neighbor_pairs": 100},
     }
 
     def fitted(**params: Any) -> SurpriseClustering:
         return SurpriseClustering(settings=settings, max_clusters=6, n_clusters=6, n_threads=1, **params).fit(few)
 
     alone = [fitted(n_init=1, random_state=start_seed(3, start)) for start in range(3)]
-    even = [reference.evenness(np.bincount(model.labels_).tolist()) for model in alone]
+    even = [reference.balance(np.bincount(model.labels_).tolist()) for model in alone]
     together = fitted(n_init=3, random_state=3)
     np.testing.assert_array_equal(together.labels_, alone[even.index(max(even))].labels_)
     assert len(together.history_) == 3 * len(alone[0].history_)

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from converge_to_surprise.core.views import to_float
 from converge_to_surprise.data.store import check_clusterable, map_array, to_store
-from converge_to_surprise.run.session import fingerprint
+from converge_to_surprise.runs.session import fingerprint
 
 RNG = np.random.default_rng(0)
 BYTES = RNG.integers(0, 256, (5, 4, 6), dtype=np.uint8)
@@ -43,11 +43,11 @@ def test_shapes(given_shape: tuple[int, ...], stored_shape: tuple[int, ...]) -> 
 
 
 def test_channels_go_where_they_belong() -> None:
-    colour = RNG.integers(0, 256, (5, 4, 6, 3), dtype=np.uint8)
-    for pixels in (colour, colour.transpose(0, 3, 1, 2)):
+    color = RNG.integers(0, 256, (5, 4, 6, 3), dtype=np.uint8)
+    for pixels in (color, color.transpose(0, 3, 1, 2)):
         images = to_store(pixels, None, "x").images.numpy()
         for channel in range(3):
-            np.testing.assert_array_equal(images[:, channel], colour[..., channel])
+            np.testing.assert_array_equal(images[:, channel], color[..., channel])
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (5, 4), (5, 4, 6, 2), (5, 2, 4, 6), (5, 4, 6, 4), (5, 1, 1, 4, 6)])
@@ -164,8 +164,8 @@ def test_nothing_to_cluster() -> None:
     assert "images of 0x6 pixels" in refusal(BYTES[:, :0])
     assert "all 3 images of holiday are constant (every pixel is 7)" in refusal(np.full((3, 4, 4), 7, dtype=np.uint8))
     assert "all 4 images of holiday are the same" in refusal(np.repeat(BYTES[:1], 4, axis=0))
-    greys = np.arange(3, dtype=np.uint8)[:, None, None].repeat(4, 1).repeat(4, 2)
-    assert "every image of holiday is constant" in refusal(greys)
+    grays = np.arange(3, dtype=np.uint8)[:, None, None].repeat(4, 1).repeat(4, 2)
+    assert "every image of holiday is constant" in refusal(grays)
 
 
 def test_enough_to_cluster() -> None:

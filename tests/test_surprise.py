@@ -67,7 +67,7 @@ def test_tau_alone_is_not_enough_without_over_matching() -> None:
 
 
 @given(label_pairs(), st.permutations(range(CLUSTERS)))
-def test_relabelling_changes_nothing(pair: tuple[list[int], list[int]], names: list[int]) -> None:
+def test_relabeling_changes_nothing(pair: tuple[list[int], list[int]], names: list[int]) -> None:
     renamed = ([names[a] for a in pair[0]], [names[b] for b in pair[1]])
     assert score(renamed) == pytest.approx(score(pair), rel=1e-12, abs=1e-12)
 

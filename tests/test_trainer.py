@@ -10,8 +10,8 @@ from torch import Tensor
 
 from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Relaxed, Stage
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn.network import flatten
-from converge_to_surprise.learn.trainer import Trainer
+from converge_to_surprise.model.network import flatten
+from converge_to_surprise.search.trainer import Trainer
 
 CLIMBING = Config(
     threads=1,
@@ -59,7 +59,7 @@ def test_a_run_is_determined_by_its_seed(bars: Tensor, small: Config) -> None:
     torch.testing.assert_close(final(pure), final(other), rtol=0, atol=0)
 
 
-def test_any_score_can_be_maximised(bars: Tensor) -> None:
+def test_any_score_can_be_maximized(bars: Tensor) -> None:
     """The number of distinct labels: no gradient, no information, yet evolution raises it."""
 
     def variety(labels_i: Tensor, labels_j: Tensor) -> float:

@@ -19,16 +19,16 @@ from PIL import Image
 from torch import Tensor
 
 from converge_to_surprise import cli
+from converge_to_surprise.data.source import Source
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.run import modelfile
-from converge_to_surprise.run.opening import open_model
-from converge_to_surprise.use import predict as predicting
-from converge_to_surprise.use.images import Source
+from converge_to_surprise.model import model_file as modelfile
+from converge_to_surprise.runs import predict as predicting
+from converge_to_surprise.runs.load import load_model
 
 SCHEDULE = ["--schedule", "search=relaxed:24", "merge=merge:1", "refine=refine:6"]
 NETWORK = ["--network.width", "4", "--network.clusters", "12", "--views.upsample", "1"]
 FLAGS = [*SCHEDULE, *NETWORK, "--threads", "1", "--no-report", "--relaxed.heads", "2", "--relaxed.batch", "20"]
-FLAGS += ["--starts", "1"]
+FLAGS += ["--n-init", "1"]
 
 
 def call(*words: object) -> int:
@@ -137,11 +137,11 @@ def test_the_table_as_asked_for(run: Path, pictures: Path, tmp_path: Path) -> No
     plain = tmp_path / "plain.csv"
     assert call("predict", run, pictures, "--out", plain) == 0
     sure = np.unique([float(row["confidence"]) for row in table(plain)])
-    border = float(sure[len(sure) // 2 - 1 : len(sure) // 2 + 1].mean())
+    boundary = float(sure[len(sure) // 2 - 1 : len(sure) // 2 + 1].mean())
     out = tmp_path / "out.csv"
-    assert call("predict", run, pictures, "--out", out, "--embedding", "--min-confidence", border) == 0
+    assert call("predict", run, pictures, "--out", out, "--embedding", "--min-confidence", boundary) == 0
     for row, before in zip(table(out), table(plain), strict=True):
-        assert row["cluster"] == (before["cluster"] if float(before["confidence"]) >= border else "-1")
+        assert row["cluster"] == (before["cluster"] if float(before["confidence"]) >= boundary else "-1")
         assert np.isfinite([float(row[f"e{k}"]) for k in range(32)]).all()
         assert "e32" not in row
     assert call("predict", run, pictures, "--out", out, "--clusters", 1, "--force") == 0
@@ -161,7 +161,7 @@ def test_a_prediction_that_was_killed_goes_on(run: Path, pictures: Path, tmp_pat
 import os, signal, sys
 from converge_to_surprise import cli
 from converge_to_surprise.data import pictures
-from converge_to_surprise.use import predict
+from converge_to_surprise.runs import predict
 predict.SAVE_SECONDS = 0
 pictures.CHUNK = pictures.BLOCK = 8
 save = predict.write_json
@@ -179,7 +179,7 @@ cli.main(sys.argv[1:])
     assert killed.returncode == -signal.SIGKILL
     assert not (tmp_path / "out.csv").exists()
     assert json.loads((tmp_path / "out.csv.part.json").read_text())["done"] == 24
-    model, source = open_model(run), Source.open(str(pictures), (1, 8, 8), "train", None)
+    model, source = load_model(run), Source.open(str(pictures), (1, 8, 8), "train", None)
     seen: list[int] = []
     chunks = Source.chunks
 
@@ -243,7 +243,7 @@ def test_the_exported_file_says_the_same_on_real_pictures(run: Path, pictures: P
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     paths = sorted(path for path in pictures.rglob("*.png") if path.stat().st_size)
     images = np.stack([np.asarray(Image.open(path)) for path in paths])[:, None]
-    model = open_model(run)
+    model = load_model(run)
     for part in (slice(0, 60), slice(5, 6), slice(10, 27)):
         names = [output.name for output in session.get_outputs()]
         found = dict(zip(names, session.run(None, {"images": images[part]}), strict=True))
@@ -278,13 +278,13 @@ def test_a_backbone_is_exported_with_its_heads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_enlarged_views_and_colour_are_exported_too(channels: int, tmp_path: Path) -> None:
+def test_enlarged_views_and_color_are_exported_too(channels: int, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     images = striped_images(40)[0].repeat(1, channels, 1, 1)
     np.save(tmp_path / "images.npy", images.numpy())
     assert call("fit", tmp_path / "images.npy", "--out", tmp_path / "run", *FLAGS, "--views.upsample", 2) == 0
     assert call("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx") == 0
-    assert open_model(tmp_path / "run").config.views.ground == ("kept" if channels == 3 else "removed")
+    assert load_model(tmp_path / "run").config.views.background == ("kept" if channels == 3 else "removed")
     found = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(["cluster"], {"images": images.numpy()})[0]
     assert found.tolist() == [int(row["cluster"]) for row in table(tmp_path / "run" / "labels.csv")]
 
@@ -292,7 +292,7 @@ def test_enlarged_views_and_colour_are_exported_too(channels: int, tmp_path: Pat
 def test_names_given_by_a_person_are_used(run: Path, pictures: Path, tmp_path: Path) -> None:
     own = tmp_path / "run"
     shutil.copytree(run, own)
-    count = open_model(run).clusters
+    count = load_model(run).clusters
     assert count >= 2
     identity = json.loads(next((own / "checkpoints").glob("*.json")).read_text())["run"]
     clusters = [{"cluster": 0, "name": "stripes / up", "into": None, "noise": False}]

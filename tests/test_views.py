@@ -64,7 +64,7 @@ def test_without_a_generator_view_i_is_always_white() -> None:
 
 @pytest.mark.parametrize("fill", [False, True])
 def test_view_j_can_be_a_partner_s(fill: bool) -> None:
-    """The partner shows the colour that view i hides, as if it were the image itself."""
+    """The partner shows the color that view i hides, as if it were the image itself."""
     images, partners = random_images(6, 1, 5, 7, 0), random_images(6, 1, 5, 7, 1)
 
     def both(first: Tensor, second: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -111,11 +111,11 @@ def test_bytes_become_fractions(value: int, expected: float) -> None:
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 10_000))
 def test_the_ground_is_the_median_of_the_rim(height: int, width: int, seed: int) -> None:
     images = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(seed))
-    slow = torch.tensor([[reference.ground(channel) for channel in image] for image in images.tolist()])
-    torch.testing.assert_close(views.ground(images)[..., 0, 0], slow)
+    slow = torch.tensor([[reference.background(channel) for channel in image] for image in images.tolist()])
+    torch.testing.assert_close(views.background(images)[..., 0, 0], slow)
 
 
-SIGNED = Views(fill=True, ground="removed")
+SIGNED = Views(fill=True, background="removed")
 
 
 @given(st.integers(3, 9), st.integers(3, 9), st.integers(0, 10_000))
@@ -125,26 +125,26 @@ def test_without_their_ground_views_are_what_differs_from_it(height: int, width:
         slow = []
         for image in images.tolist():
             filled = reference.filled_view(image, white)
-            slow.append([[[value - reference.ground(plane) for value in row] for row in plane] for plane in filled])
+            slow.append([[[value - reference.background(plane) for value in row] for row in plane] for plane in filled])
         torch.testing.assert_close(fast, torch.tensor(slow))
 
 
 @given(st.sampled_from([1, 2]), st.integers(4, 9), st.integers(0, 10_000))
-def test_neither_the_ground_s_colour_nor_what_is_lighter_matters(scale: int, side: int, seed: int) -> None:
-    """The same thing on lighter ground gives the same views; light on dark instead of dark on light, their negative."""
+def test_neither_the_ground_s_color_nor_what_is_lighter_matters(scale: int, side: int, seed: int) -> None:
+    """The same thing on lighter background gives the same views; light on dark instead of dark on light, their negative."""
     generator = torch.Generator().manual_seed(seed)
     thing = torch.zeros(2, 3, side, side)
     thing[..., 2:-2, 2:-2] = 0.4 * torch.rand(2, 3, side - 4, side - 4, generator=generator)
-    colour = 0.5 * torch.rand(2, 3, 1, 1, generator=generator)
+    color = 0.5 * torch.rand(2, 3, 1, 1, generator=generator)
     settings = replace(SIGNED, upsample=scale)
     expected = torch.stack(views.make_views(thing, settings))
-    torch.testing.assert_close(torch.stack(views.make_views(colour + thing, settings)), expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(torch.stack(views.make_views(color + thing, settings)), expected, atol=1e-4, rtol=0)
     torch.testing.assert_close(torch.stack(views.make_views(1 - thing, settings)), -expected, atol=1e-4, rtol=0)
 
 
 @given(st.sampled_from([1, 2]), st.integers(0, 10_000))
 def test_views_without_their_ground_share_no_pixel_either(scale: int, seed: int) -> None:
-    """The ground is each view's own: a change of the other's pixels changes nothing."""
+    """The background is each view's own: a change of the other's pixels changes nothing."""
     generator = torch.Generator().manual_seed(seed)
     images = torch.rand(1, 1, 6, 7, generator=generator)
     settings = replace(SIGNED, upsample=scale)
@@ -158,5 +158,5 @@ def test_views_without_their_ground_share_no_pixel_either(scale: int, seed: int)
 def test_views_that_are_not_filled_keep_their_ground() -> None:
     """Their hidden pixels are black: the middle of such a rim says nothing."""
     images = random_images(2, 1, 6, 6, 0)
-    ours, plain = (torch.stack(views.make_views(images, each)) for each in (Views(ground="removed"), Views()))
+    ours, plain = (torch.stack(views.make_views(images, each)) for each in (Views(background="removed"), Views()))
     assert torch.equal(ours, plain)

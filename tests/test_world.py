@@ -17,12 +17,12 @@ from converge_to_surprise.config import Augmentation, Config, Consolidation, Evo
 from converge_to_surprise.core.augment import augment, pass_over
 from converge_to_surprise.core.views import Share, make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn.network import ClusterNetwork, flatten
-from converge_to_surprise.learn.record import Record
-from converge_to_surprise.learn.relaxed import relaxed_surprise
-from converge_to_surprise.learn.statistics import whole_batch_statistics
-from converge_to_surprise.learn.trainer import Trainer
-from converge_to_surprise.learn.world import World
+from converge_to_surprise.distributed.group import ProcessGroup
+from converge_to_surprise.distributed.sync_batchnorm import synced_batchnorm
+from converge_to_surprise.model.network import ClusterNetwork, flatten
+from converge_to_surprise.search.record import Record
+from converge_to_surprise.search.relaxed import relaxed_surprise
+from converge_to_surprise.search.trainer import Trainer
 
 AUGMENTATION = Augmentation(rotation=10, crop=1, brightness=0.2, contrast=0.2, sampling="bilinear")
 EVOLUTION = Config(
@@ -62,7 +62,7 @@ def images() -> Tensor:
 
 
 def trained(
-    world: World, config: Config, count: int = 105, first: int = 0
+    world: ProcessGroup, config: Config, count: int = 105, first: int = 0
 ) -> tuple[list[Any], list[Record], list[float]]:
     """Weights at the end and, for every step, its record and the relaxed surprise of all images after it.
 
@@ -70,7 +70,7 @@ def trained(
     """
     images = striped_images(count)[0]
     trainer = Trainer(images, config)
-    trainer.join(World() if first else world)
+    trainer.join(ProcessGroup() if first else world)
     records, surprise = [], []
     for record in trainer.run():
         if trainer.step == first:
@@ -92,7 +92,7 @@ def _relaxed_surprise(network: ClusterNetwork, images: Tensor, config: Config) -
 
 def test_more_processes_than_pairs_are_no_harm() -> None:
     config = replace(EVOLUTION, evolution=replace(EVOLUTION.evolution, population=4))
-    alone, history, _ = trained(World(), config)
+    alone, history, _ = trained(ProcessGroup(), config)
     for weights, records, _ in together(3, trained, config):
         assert records == history
         np.testing.assert_array_equal(weights[0], alone[0])
@@ -100,7 +100,7 @@ def test_more_processes_than_pairs_are_no_harm() -> None:
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_evolution_does_not_depend_on_the_number_of_processes(size: int) -> None:
-    alone, history, _ = trained(World(), EVOLUTION)
+    alone, history, _ = trained(ProcessGroup(), EVOLUTION)
     for weights, records, _ in together(size, trained, EVOLUTION):
         assert records == history
         for ours, theirs in zip(weights, alone, strict=True):
@@ -109,7 +109,7 @@ def test_evolution_does_not_depend_on_the_number_of_processes(size: int) -> None
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_the_relaxed_search_is_that_of_the_whole_batch(size: int) -> None:
-    _, history, alone = trained(World(), RELAXED)
+    _, history, alone = trained(ProcessGroup(), RELAXED)
     assert len(alone) == 50
     assert alone[-1] > 3 * alone[0]
     found = together(size, trained, RELAXED)
@@ -123,14 +123,14 @@ def test_the_relaxed_search_is_that_of_the_whole_batch(size: int) -> None:
 def test_fewer_bits_are_shared_out_too() -> None:
     """Rounding to 16 bits makes the parts of a batch differ from the whole, but not by much in a few steps."""
     config = replace(RELAXED, precision="bfloat16", schedule=(Stage("search", "relaxed", 1),))
-    _, _, alone = trained(World(), config)
+    _, _, alone = trained(ProcessGroup(), config)
     for _, _, surprise in together(2, trained, config):
         np.testing.assert_allclose(surprise, alone, rtol=0.05)
 
 
 def test_consolidation_is_that_of_the_whole_batch() -> None:
-    before, _, _ = trained(World(), EVOLUTION)
-    alone, history, _ = trained(World(), CONSOLIDATED)
+    before, _, _ = trained(ProcessGroup(), EVOLUTION)
+    alone, history, _ = trained(ProcessGroup(), CONSOLIDATED)
     assert not np.array_equal(alone[0], before[0])
     for weights, records, _ in together(2, trained, CONSOLIDATED):
         assert records[:-1] == history[:-1]
@@ -139,19 +139,19 @@ def test_consolidation_is_that_of_the_whole_batch() -> None:
 
 
 def test_merging_and_refining_are_shared_out() -> None:
-    """600 images: labelling them is shared out in chunks. What is found is what one process finds.
+    """600 images: labeling them is shared out in chunks. What is found is what one process finds.
 
     The search before, whose rounding would grow in it, is not shared out.
     """
     config = replace(WHOLE, relaxed=replace(RELAXED.relaxed, batch=100))
-    alone, _, surprise = trained(World(), config, 600)
+    alone, _, surprise = trained(ProcessGroup(), config, 600)
     for weights, _, other in together(2, trained, config, 600, 24):
         np.testing.assert_allclose(other, surprise, atol=1e-3)
         for ours, theirs in zip(weights, alone, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-2)
 
 
-def _normalised(world: World, kind: str) -> tuple[Any, ...]:
+def _normalized(world: ProcessGroup, kind: str) -> tuple[Any, ...]:
     """A layer on this process's rows of a batch: output, gradients and running statistics."""
     torch.manual_seed(0)
     shape = {"flat": (7, 3), "images": (7, 3, 4, 5)}[kind]
@@ -160,7 +160,7 @@ def _normalised(world: World, kind: str) -> tuple[Any, ...]:
         nn.init.normal_(parameter)
     x, gradient = torch.randn(shape), torch.randn(shape)
     own = world.own(x).clone().requires_grad_()
-    with whole_batch_statistics(layer, world):
+    with synced_batchnorm(layer, world):
         for _ in range(2):
             out = layer(own)
     out.backward(world.own(gradient))
@@ -172,14 +172,14 @@ def _normalised(world: World, kind: str) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("kind", ["flat", "images"])
-def test_batch_normalisation_sees_the_whole_batch(kind: str) -> None:
-    alone = _normalised(World(), kind)
-    for found in together(3, _normalised, kind):
+def test_batch_normalization_sees_the_whole_batch(kind: str) -> None:
+    alone = _normalized(ProcessGroup(), kind)
+    for found in together(3, _normalized, kind):
         for ours, theirs in zip(found, alone, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6)
 
 
-def _drifted(world: World) -> tuple[Any, list[str]]:
+def _drifted(world: ProcessGroup) -> tuple[Any, list[str]]:
     import warnings
 
     tensors = [torch.arange(6.0), torch.tensor(3)]
@@ -201,7 +201,7 @@ def test_a_process_that_drifted_is_set_right() -> None:
     assert "process 1 had other weights" in found[0][1][0]
 
 
-def _told(world: World) -> list[bytes]:
+def _told(world: ProcessGroup) -> list[bytes]:
     return [world.tell(b"twice two" if world.rank == 0 else b""), world.tell(b"")]
 
 
@@ -211,8 +211,8 @@ def test_the_first_process_is_heard_by_all() -> None:
 
 @given(st.integers(1, 9), st.integers(1, 50), st.integers(1, 7))
 def test_shares_are_whole_units_near_equal_and_everything_once(size: int, count: int, unit: int) -> None:
-    shares = [World(rank, size).share(count, unit) for rank in range(size)]
-    parts = [World(rank, size).part(count, unit) for rank in range(size)]
+    shares = [ProcessGroup(rank, size).share(count, unit) for rank in range(size)]
+    parts = [ProcessGroup(rank, size).part(count, unit) for rank in range(size)]
     assert shares == (parts if -(-count // unit) >= size else [range(count)] * size)
     assert [row for part in parts for row in part] == list(range(count))
     assert all(part.start % unit == 0 for part in parts if part)
@@ -231,7 +231,7 @@ def test_an_image_gets_the_same_views_whoever_makes_them(size: int, count: int, 
 
     whole = both(pixels, None).reshape(2, count, *pixels.shape[1:])
     for rank in range(size):
-        _, share = World(rank, size).batch(count)
+        _, share = ProcessGroup(rank, size).batch(count)
         rows = range(count) if share is None else share.rows
         part = both(pixels[rows.start : rows.stop], share).reshape(2, len(rows), *pixels.shape[1:])
         torch.testing.assert_close(part, whole[:, rows.start : rows.stop], rtol=0, atol=0)

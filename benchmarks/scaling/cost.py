@@ -100,7 +100,7 @@ def relaxed_step(images: Images, hosts: int, site: Site, batch: int) -> Cost:
     return Cost(computing, waits, RELAXED_IMAGES_PER_PAIR * batch / hosts * site.random_read(images))
 
 
-def labelling(images: Images, hosts: int, site: Site) -> Cost:
+def labeling(images: Images, hosts: int, site: Site) -> Cost:
     """Both views of every image through the folded network, images read in order; one label each is sent."""
     share = images.count / hosts
     computing = 2 * share / rates.forward_rate(images.side, images.channels, folded=True)
@@ -108,6 +108,6 @@ def labelling(images: Images, hosts: int, site: Site) -> Cost:
     return Cost(computing, waits, share * images.bytes_each / site.disk_bytes)
 
 
-def memory(images: Images, neighbours: int = 5) -> dict[str, float]:
+def memory(images: Images, neighbors: int = 5) -> dict[str, float]:
     """Bytes of what a training process holds for all images at once, beside the mapped images themselves."""
-    return {"neighbours": 8 * neighbours * images.count, "drawing the pool of neighbours": 8 * images.count}
+    return {"neighbors": 8 * neighbors * images.count, "drawing the pool of neighbors": 8 * images.count}

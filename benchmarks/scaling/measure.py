@@ -1,6 +1,6 @@
 """What the formulas need and no other benchmark gives: what every host repeats and small shares of a batch.
 
-In seconds of the processor and with one thread: those do not depend on how busy the machine is, and only their ratios
+In seconds of the CPU and with one thread: those do not depend on how busy the machine is, and only their ratios
 are used.
 """
 
@@ -16,11 +16,10 @@ from typing import Any
 
 import torch
 
-from converge_to_surprise import presets
-from converge_to_surprise.config import Stage
-from converge_to_surprise.learn import evolution, population
-from converge_to_surprise.learn.network import flatten
-from converge_to_surprise.learn.trainer import Trainer
+from converge_to_surprise.config import Stage, presets
+from converge_to_surprise.model.network import flatten
+from converge_to_surprise.search import evolution, population
+from converge_to_surprise.search.trainer import Trainer
 
 SIDE = 28
 SHARES = (32, 63, 125, 250, 500)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from converge_to_surprise import presets
-from converge_to_surprise.config import Config
-from converge_to_surprise.learn.schedule import batch_sizes, batches_per_epoch
+from converge_to_surprise.config import Config, presets
 from converge_to_surprise.reproduce.tables import markdown
+from converge_to_surprise.search.schedule import batch_sizes, batches_per_epoch
 
 from . import cost, rates
 from .cost import Cost, Images, Site
@@ -51,7 +50,7 @@ def of_costs(measured: dict[str, Any]) -> dict[str, str]:
 
 
 def speed() -> str:
-    """What was measured on two processor cores, images of 28x28."""
+    """What was measured on two CPU cores, images of 28x28."""
     evolution, relaxed, predict = (rates.result(name) for name in ("evolution_step", "relaxed_step_first", "predict"))
     ways, first = relaxed["other ways, views/s"], "relaxed_step_first.json"  # of the machine of the evolution's figures
     rows = [
@@ -60,8 +59,8 @@ def speed() -> str:
         ["forward and backward pass, the paper's network", f"{ways['not folded']:,} views/s", first],
         ["forward and backward pass, folded network", f"{relaxed['bare']:,.0f} views/s", first],
         ["whole step of the relaxed search", f"{relaxed['step']:,.0f} views/s", first],
-        ["labelling from an array, both views", f"{predict['arrays']:,} images/s", "predict.json"],
-        ["labelling from PNG files", f"{predict['files']:,} images/s", "predict.json"],
+        ["labeling from an array, both views", f"{predict['arrays']:,} images/s", "predict.json"],
+        ["labeling from PNG files", f"{predict['files']:,} images/s", "predict.json"],
     ]
     return markdown(["two cores, 28x28", "rate", "benchmarks/results/"], rows)
 
@@ -81,7 +80,7 @@ def macs() -> str:
                 f"{rates.training_rate(side, channels):,.0f}",
             ]
         )
-    header = ["view", "MMAC, paper", "MMAC, folded", "evolution, views/s", "labelling, views/s", "relaxed, views/s"]
+    header = ["view", "MMAC, paper", "MMAC, folded", "evolution, views/s", "labeling, views/s", "relaxed, views/s"]
     return markdown(header, rows)
 
 
@@ -97,7 +96,7 @@ def repeated(measured: dict[str, Any]) -> str:
     share = again / (pairs * parts["pair"] + again)
     words = ", ".join(f"{name} {parts[name]:.2f} s" for name in ("views", "refresh", "update"))
     text = f"Repeated on every host: {words}; a pair of members {parts['pair']:.2f} s: {share:.1%} of an update."
-    return text + "\n\n" + markdown(["hosts", "efficiency on processors", "with refresh alone repeated"], rows)
+    return text + "\n\n" + markdown(["hosts", "efficiency on CPUs", "with refresh alone repeated"], rows)
 
 
 def shares(measured: dict[str, Any]) -> str:
@@ -105,7 +104,7 @@ def shares(measured: dict[str, Any]) -> str:
     speeds = measured["relaxed_views_per_processor_second"]
     best = speeds["250"]
     rows = [[batch, f"{value:,.0f}", f"{value / best:.2f}"] for batch, value in speeds.items()]
-    return markdown(["images per host and step", "views per processor second", "against 250"], rows)
+    return markdown(["images per host and step", "views per CPU second", "against 250"], rows)
 
 
 def cases(images: Images) -> list[tuple[str, list[Cost]]]:
@@ -131,7 +130,7 @@ def cases(images: Images) -> list[tuple[str, list[Cost]]]:
         relaxed("the same, large batches", steps * batch // LARGE, LARGE),
         relaxed("as many as for MNIST", mnist, batch),
         relaxed("the same, large batches", mnist, LARGE),
-        ("labelling all", [cost.labelling(images, hosts, site) for hosts, site in WHERE]),
+        ("labeling all", [cost.labeling(images, hosts, site) for hosts, site in WHERE]),
     ]
 
 

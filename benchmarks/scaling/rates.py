@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from converge_to_surprise.learn.network import ResNet9
+from converge_to_surprise.model.network import ResNet9
 
 RESULTS = Path(__file__).parents[1] / "results"
 PAPER_UPDATES, PAPER_MEMBERS, PAPER_BATCH = 60_000, 32, 3_000
@@ -53,7 +53,7 @@ def gpu_macs_per_second() -> float:
 
 
 def backward_factor() -> float:
-    """How many forward passes a forward and backward pass costs: measured on the processor, the paper's network."""
+    """How many forward passes a forward and backward pass costs: measured on the CPU, the paper's network."""
     forward: float = result("evolution_step")["bare"]
     both: float = result("relaxed_step_first")["other ways, views/s"]["not folded"]
     return forward / both

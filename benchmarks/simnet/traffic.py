@@ -1,7 +1,7 @@
 """One host: joins the others and sends what a step of a search sends, the computing replaced by sleep.
 
 Run inside a namespace by ``benchmarks/hosts.py``. It reads one case after the other from its standard input and answers
-each with one line. Sleeping takes no processor, so many hosts fit on one machine and the time of a step is that of a
+each with one line. Sleeping takes no CPU, so many hosts fit on one machine and the time of a step is that of a
 host that computes so long and then waits for its messages.
 """
 
@@ -20,10 +20,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from converge_to_surprise.learn.exchange import from_all, summed
+from converge_to_surprise.distributed.collectives import all_gather, all_sum
 
 LAYERS = (16, 16, 16, 32, 64, 64, 64)
-"""Channels of the folded network's layers with batch normalisation."""
+"""Channels of the folded network's layers with batch normalization."""
 COUNTS = 2 * 8 * 64
 """p and t of 8 heads with 64 outputs each."""
 PARAMETERS = 135_776
@@ -57,8 +57,8 @@ def messages(search: str, hosts: int) -> list[int]:
 def rounds(search: str, way: str, hosts: int) -> int:
     """Round trips that a step waits for at least, one after the other.
 
-    A ring passes a gathering on from neighbour to neighbour in n - 1 rounds and a sum in 2 (n - 1). Directly a message
-    takes one round; only the gradient, which is large, is summed in parts and then gathered, which takes two. A round
+    A ring passes a gathering on from neighbor to neighbor in n - 1 rounds and a sum in 2 (n - 1). Directly a message
+    takes one round; only the gradient, which is large, is all_sum in parts and then gathered, which takes two. A round
     is a round trip, not one way, because gloo sends a message only when the receiver has said that it waits for it.
     """
     if search == "evolution":
@@ -71,13 +71,13 @@ def step(case: Case, buffers: list[Tensor]) -> None:
     """The messages of one step, each awaited before the next, as the next one depends on it."""
     if case.search == "evolution":
         if case.way == "direct":
-            from_all(buffers[0])
+            all_gather(buffers[0])
         else:
             dist.all_gather([torch.empty_like(buffers[0]) for _ in range(dist.get_world_size())], buffers[0])
         return
     for buffer in buffers:
         if case.way == "direct":
-            summed(buffer)
+            all_sum(buffer)
         else:
             dist.all_reduce(buffer)
 

@@ -1,4 +1,4 @@
-"""Sort unlabelled images into clusters without being told how many there are."""
+"""Sort unlabeled images into clusters without being told how many there are."""
 
 from __future__ import annotations
 

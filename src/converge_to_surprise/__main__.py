@@ -11,7 +11,7 @@ def main() -> int:
     let_waiting_threads_sleep()
     try:
         if "WORLD_SIZE" in os.environ and os.environ.get("RANK", "0") != "0":  # of several processes not the first
-            from . import helper
+            from .distributed import worker as helper
 
             return helper.serve()
         from . import cli

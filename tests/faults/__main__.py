@@ -16,7 +16,7 @@ from typing import Any
 
 import tyro
 
-from converge_to_surprise.run.session import versions
+from converge_to_surprise.runs.session import versions
 
 from . import damage, pictures, places, stops, team
 from .harness import SETTINGS, pictures_in, source_of, undisturbed

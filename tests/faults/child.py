@@ -28,7 +28,7 @@ OPERATIONS = {"open", "os.rename", "os.remove", "os.mkdir", "os.chmod", "tempfil
 
 
 @dataclass(frozen=True)
-class World:
+class ProcessGroup:
     """What is wrong with the world of a process; nothing unless said."""
 
     deadly: int = 0
@@ -43,10 +43,10 @@ class World:
     """Bytes that a file may have."""
 
 
-FINE = World()
+FINE = ProcessGroup()
 
 
-def start(words: list[str], said: Path, folder: Path, cache: Path, world: World = FINE) -> BaseProcess:
+def start(words: list[str], said: Path, folder: Path, cache: Path, world: ProcessGroup = FINE) -> BaseProcess:
     """Begin a command; what it says goes to the file ``said``, decoded pictures into ``cache``."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     context = multiprocessing.get_context("forkserver")
@@ -58,7 +58,7 @@ def start(words: list[str], said: Path, folder: Path, cache: Path, world: World 
     return process
 
 
-def _live(words: list[str], said: str, folder: str, cache: str, world: World) -> None:
+def _live(words: list[str], said: str, folder: str, cache: str, world: ProcessGroup) -> None:
     os.environ["CTS_CACHE"] = cache
     descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)

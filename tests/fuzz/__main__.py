@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tyro
 
-from converge_to_surprise.run.session import versions
+from converge_to_surprise.runs.session import versions
 
 from .targets import TARGETS
 from .worker import Figures, work

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from .checking import MOST, check
+from .checks import MOST, check
 from .stage import Stage
 
 SearchName = Literal["evolution", "relaxed"]
@@ -22,17 +22,17 @@ class Views:
     """How an image becomes two views that share no pixel (paper 3.1, appendix B)."""
 
     fill: bool = False
-    """Fill each hidden pixel with the mean of its visible neighbours, which belong to the same view."""
+    """Fill each hidden pixel with the mean of its visible neighbors, which belong to the same view."""
     upsample: int = 1
     """Enlarge each view this many times after masking and restore its brightness (USPS in the paper: 2)."""
-    ground: Literal["kept", "removed"] = "kept"
-    """removed: a view is what differs from its own ground (the median of its rim), from -1 to 1. Only views that are
+    background: Literal["kept", "removed"] = "kept"
+    """removed: a view is what differs from its own background (the median of its rim), from -1 to 1. Only views that are
     filled have one."""
 
     @property
     def signed(self) -> bool:
-        """Whether values are differences from the ground and not brightnesses."""
-        return self.fill and self.ground == "removed"
+        """Whether values are differences from the background and not brightnesses."""
+        return self.fill and self.background == "removed"
 
     def __post_init__(self) -> None:
         check(1 <= self.upsample <= 8, "views.upsample", self.upsample, "a whole number from 1 to 8")
@@ -49,7 +49,7 @@ class Augmentation:
     """The crop's edge is drawn from {side - crop, ..., side}."""
     crop_prob: float = 1.0
     zoom_out: tuple[int, int] = (0, 0)
-    """Smallest and largest number of black pixels (where the ground is removed: of ground) added to a random axis."""
+    """Smallest and largest number of black pixels (where the background is removed: of background) added to a random axis."""
     zoom_out_prob: float = 0.0
     flip_prob: float = 0.0
     """Probability of a left-right mirror image."""
@@ -58,10 +58,10 @@ class Augmentation:
     contrast: float = 0.0
     """The same for differences from the view's mean."""
     saturation: float = 0.0
-    """Colour images only."""
+    """Color images only."""
     sampling: Literal["nearest", "bilinear"] = "nearest"
-    outside: Literal["black", "image", "ground"] = "black"
-    """What shows beyond the crop: black, as in two steps, or the image, and beyond it black or the image's ground."""
+    outside: Literal["black", "image", "background"] = "black"
+    """What shows beyond the crop: black, as in two steps, or the image, and beyond it black or the image's background."""
 
     def __post_init__(self) -> None:
         check(0 <= self.rotation <= 180, "augmentation.rotation", self.rotation, "from 0 to 180 degrees")
@@ -86,8 +86,8 @@ class Network:
     """Channels of the first convolution; the others are multiples of it."""
     folded: bool = False
     """Fold each 2x2 block of pixels into the channels and begin at half the size: a third less time."""
-    border: Literal["black", "ground"] = "black"
-    """What the first convolution sees beyond the image: black, or the image's own ground (median of its rim)."""
+    boundary: Literal["black", "background"] = "black"
+    """What the first convolution sees beyond the image: black, or the image's own background (median of its rim)."""
     alive: int = 10
     """A random start is drawn again until this many outputs win some view (evolution only)."""
 
@@ -112,10 +112,10 @@ class Evolution:
     ramp_epochs: int = 100
     """Epochs over which that fraction grows linearly to 1."""
     score: str = "surprise"
-    """What is maximised: surprise or orderliness (from Python: any function of two label sequences)."""
+    """What is maximized: surprise or orderliness (from Python: any function of two label sequences)."""
     chunk: int = 0
     """Views that pass through the first layer together, more in later ones: a matter of speed and memory only; 0 takes
-    what a processor's cache or a GPU's free memory holds."""
+    what a CPU's cache or a GPU's free memory holds."""
 
     def __post_init__(self) -> None:
         check(
@@ -142,18 +142,18 @@ class Relaxed:
     """The resolution knob: lower finds finer clusters."""
     refine_temperature: float = 0.025
     """The same once clusters are merged. No more are to be found then, and with a higher one images deep inside a
-    cluster go on teaching where its borders are."""
+    cluster go on teaching where its boundaries are."""
     heads: int = 8
-    """Independent linear heads on one trunk."""
+    """Independent linear heads on one backbone."""
     calibrate: bool = True
     """Start the heads as random directions of the whitened features, so that many outputs win somewhere."""
     batch: int = 250
     learning_rate: float = 2e-3
     refine_learning_rate: float = 1e-3
     """The same, once clusters are merged."""
-    neighbours: int = 5
+    neighbors: int = 5
     """View j may come from one of this many images that look most alike."""
-    neighbour_share: float = 0.5
+    neighbor_share: float = 0.5
     """Share of the pairs in which it does."""
     diversity: float = 1.0
     """Weight of the pull towards more clusters while it lasts."""
@@ -170,8 +170,8 @@ class Relaxed:
         check(self.batch >= 2, "relaxed.batch", self.batch, "at least 2 images")
         check(0 < self.learning_rate < math.inf, "relaxed.learning_rate", self.learning_rate, "above 0")
         check(0 < (rate := self.refine_learning_rate) < math.inf, "relaxed.refine_learning_rate", rate, "above 0")
-        check(self.neighbours >= 1, "relaxed.neighbours", self.neighbours, "at least 1")
-        check(0 <= self.neighbour_share <= 1, "relaxed.neighbour_share", self.neighbour_share, "from 0 to 1")
+        check(self.neighbors >= 1, "relaxed.neighbors", self.neighbors, "at least 1")
+        check(0 <= self.neighbor_share <= 1, "relaxed.neighbor_share", self.neighbor_share, "from 0 to 1")
         check(0 <= self.diversity < math.inf, "relaxed.diversity", self.diversity, "at least 0")
         low, high = floor = self.diversity_floor
         check(1 <= low <= high < math.inf, "relaxed.diversity_floor", floor, "two numbers from 1, the smaller first")
@@ -180,28 +180,28 @@ class Relaxed:
 
 @dataclass(frozen=True)
 class Merge:
-    """Which borders between clusters survive a wider augmentation than the training one."""
+    """Which boundaries between clusters survive a wider augmentation than the training one."""
 
     rotation: float = 15.0
     """Degrees by which the wider augmentation rotates further, always."""
     crop: float = 1 / 7
     """Share of the side by which it crops further."""
-    wide_pairs: int = 4_000
-    """Pairs of such views of one image that try the borders."""
-    alike_pairs: int = 32_000
-    """Pairs of views of two images that look alike that try the borders."""
+    augmented_pairs: int = 4_000
+    """Pairs of such views of one image that try the boundaries."""
+    neighbor_pairs: int = 32_000
+    """Pairs of views of two images that look alike that try the boundaries."""
     drop: float = 0.075
-    """The trees are cut where the phi coefficient of the weakest border falls by this much."""
+    """The trees are cut where the phi coefficient of the weakest boundary falls by this much."""
     clusters: int = 0
-    """Cut at this many clusters instead; 0 lets the borders say. More than there are means no merging."""
+    """Cut at this many clusters instead; 0 lets the boundaries say. More than there are means no merging."""
     smallest: float = 0.005
     """Clusters with a smaller share of the views are dissolved."""
 
     def __post_init__(self) -> None:
         check(0 <= self.rotation <= 180, "merge.rotation", self.rotation, "from 0 to 180 degrees")
         check(0 <= self.crop < 1, "merge.crop", self.crop, "at least 0 and below 1")
-        check(self.wide_pairs >= 0, "merge.wide_pairs", self.wide_pairs, "at least 0")
-        check(self.alike_pairs >= 1, "merge.alike_pairs", self.alike_pairs, "at least 1")
+        check(self.augmented_pairs >= 0, "merge.augmented_pairs", self.augmented_pairs, "at least 0")
+        check(self.neighbor_pairs >= 1, "merge.neighbor_pairs", self.neighbor_pairs, "at least 1")
         check(0 <= self.drop <= 1, "merge.drop", self.drop, "from 0 to 1")
         check(self.clusters >= 0, "merge.clusters", self.clusters, "at least 0")
         check(0 <= self.smallest < 1, "merge.smallest", self.smallest, "at least 0 and below 1")
@@ -216,7 +216,7 @@ class Consolidation:
     learning_rate: float = 1e-3
     batch: int = 128
     logit_scale: float = 1.0
-    """Factor on the l2-normalised logits before the cross-entropy."""
+    """Factor on the l2-normalized logits before the cross-entropy."""
 
     def __post_init__(self) -> None:
         check(0 <= self.tau < math.inf, "consolidation.tau", self.tau, "at least 0")
@@ -231,16 +231,16 @@ class Config:
 
     seed: int = 0
     threads: int = 0
-    """Processor threads; 0 takes what the machine offers."""
+    """CPU threads; 0 takes what the machine offers."""
     processes: int = 1
     """Processes on this machine that share the work and the threads."""
     device: str = "auto"
     """Where to compute: cuda, cuda:1, mps, cpu; auto takes the first of cuda, mps and cpu that is there."""
     starts: int = 1
-    """Random starts, one after another; of what comes of them the most even clusters are taken."""
+    """Random starts, one after another; of what comes of them the best balanced clusters are taken."""
     precision: Precision = "float32"
-    """Numbers in training: float32; tf32 or float16 (on CUDA) and bfloat16 (on CUDA or the processor) are faster where
-    the hardware has them. Images are always labelled in float32."""
+    """Numbers in training: float32; tf32 or float16 (on CUDA) and bfloat16 (on CUDA or the CPU) are faster where
+    the hardware has them. Images are always labeled in float32."""
     checkpoint_seconds: float = 60.0
     """Longest time between two checkpoints; 0 writes one after every step."""
     schedule: tuple[Stage, ...] = (Stage("explore", "evolution", 1),)

@@ -1,8 +1,8 @@
-"""Random crop, zoom-out, flip and rotation as one geometric warp, then colour jitter (paper 4.1, table 4).
+"""Random crop, zoom-out, flip and rotation as one geometric warp, then color jitter (paper 4.1, table 4).
 
 Drawing and applying are two functions: ``draw`` takes the randomness, ``apply`` is deterministic. The order is the
-paper's: crop, zoom-out, flip, rotation, brightness, contrast (and saturation for colour). Composed into one affine map,
-an image is sampled once, so the nearest-neighbour error does not add up.
+paper's: crop, zoom-out, flip, rotation, brightness, contrast (and saturation for color). Composed into one affine map,
+an image is sampled once, so the nearest-neighbor error does not add up.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..config import Augmentation
-from .views import Share, ground, split_masks
+from .views import Share, background, split_masks
 
-GREY = (0.299, 0.587, 0.114)
+GRAY = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the perceived brightness (ITU-R BT.601)."""
 
 
@@ -80,7 +80,7 @@ def draw(settings: Augmentation, count: int, generator: torch.Generator) -> Draw
 
 
 def apply(views: Tensor, drawn: Draw, settings: Augmentation, *, signed: bool) -> Tensor:
-    """The views (B, C, H, W), augmented as drawn: values in [0, 1] or, if signed, differences from the ground."""
+    """The views (B, C, H, W), augmented as drawn: values in [0, 1] or, if signed, differences from the background."""
     drawn = Draw(*(value.to(views.device) for value in drawn))
     return jitter(warp(views, drawn, settings), drawn, settings, -1 if signed else 0)
 
@@ -128,7 +128,7 @@ def warp(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
     if settings.outside == "black":
         grid = _outside_crop_to_nowhere(grid, drawn, height, width)
     # Sampling gives 0 beyond the image, so what is to be found there is taken away before and put back after.
-    beyond = ground(views) if settings.outside == "ground" else None
+    beyond = background(views) if settings.outside == "background" else None
     source = views if beyond is None else views - beyond
     warped = F.grid_sample(source, grid, mode=settings.sampling, padding_mode="zeros", align_corners=False)
     return warped if beyond is None else warped + beyond
@@ -144,26 +144,26 @@ def _outside_crop_to_nowhere(grid: Tensor, drawn: Draw, height: int, width: int)
 
 
 def jitter(views: Tensor, drawn: Draw, settings: Augmentation, low: int = 0) -> Tensor:
-    """Brightness, contrast about the view's mean and, for colour, saturation; values stay in [low, 1].
+    """Brightness, contrast about the view's mean and, for color, saturation; values stay in [low, 1].
 
     That they end there is part of it: strokes that are brightened grow bolder.
     """
     if settings.brightness:
         views = (views * drawn.brightness[:, None, None, None]).clamp(low, 1)
     if settings.contrast:
-        mean = grey(views).mean((1, 2, 3), keepdim=True)
+        mean = gray(views).mean((1, 2, 3), keepdim=True)
         views = (mean + (views - mean) * drawn.contrast[:, None, None, None]).clamp(low, 1)
     if settings.saturation and views.shape[1] == 3:
-        pale = grey(views)
+        pale = gray(views)
         views = (pale + (views - pale) * drawn.saturation[:, None, None, None]).clamp(low, 1)
     return views
 
 
-def grey(views: Tensor) -> Tensor:
+def gray(views: Tensor) -> Tensor:
     """Perceived brightness, (B, 1, H, W)."""
     if views.shape[1] != 3:
         return views.mean(1, keepdim=True)
-    weights = torch.tensor(GREY, device=views.device, dtype=views.dtype)
+    weights = torch.tensor(GRAY, device=views.device, dtype=views.dtype)
     return (views * weights[None, :, None, None]).sum(1, keepdim=True)
 
 

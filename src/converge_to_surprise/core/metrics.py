@@ -37,7 +37,7 @@ def accuracy(clusters: Labels, classes: Labels) -> float:
     return float(table[rows, columns].sum() / len(clusters))
 
 
-def normalised_mutual_information(clusters: Labels, classes: Labels) -> float:
+def normalized_mutual_information(clusters: Labels, classes: Labels) -> float:
     """NMI with the arithmetic mean of the entropies."""
     return float(normalized_mutual_info_score(classes, clusters))
 
@@ -52,13 +52,13 @@ def purity(clusters: Labels, classes: Labels) -> float:
     return float(confusion(clusters, classes).max(axis=1).sum() / len(clusters))
 
 
-def evenness(sizes: Iterable[int]) -> float:
+def balance(sizes: Iterable[int]) -> float:
     """(exp H - 1) / K for K clusters whose sizes have the entropy H: 0 for one cluster, 1 - 1 / K for K of one size.
 
     exp H is how many clusters there are in effect. As a share of K it says how even they are; without the first of them
     everything in one cluster is not called even. No class is needed.
 
-    >>> evenness([7]), evenness([50, 50]), round(evenness([90, 10]), 3), evenness([25] * 4)
+    >>> balance([7]), balance([50, 50]), round(balance([90, 10]), 3), balance([25] * 4)
     (0.0, 0.5, 0.192, 0.75)
     """
     held = np.array(sorted(size for size in sizes if size > 0), dtype=np.float64)  # of any order to the last bit

@@ -42,7 +42,7 @@ def chessboard(height: int, width: int, device: torch.device | None = None) -> T
 def split_masks(count: int, height: int, width: int, generator: torch.Generator | None) -> Tensor:
     """The mask of view i for each image, (B, 1, H, W), as booleans; view j sees the complement.
 
-    With a generator a fair coin per image decides which colour view i gets; without one it always gets white.
+    With a generator a fair coin per image decides which color view i gets; without one it always gets white.
     """
     white = chessboard(height, width).expand(count, 1, height, width)
     if generator is None:
@@ -52,9 +52,9 @@ def split_masks(count: int, height: int, width: int, generator: torch.Generator 
 
 
 def fill_hidden(view: Tensor, mask: Tensor) -> Tensor:
-    """Each hidden pixel becomes the mean of its visible neighbours above, below, left and right.
+    """Each hidden pixel becomes the mean of its visible neighbors above, below, left and right.
 
-    All four neighbours of a hidden pixel have the other colour, so they belong to the same view: the two filled views
+    All four neighbors of a hidden pixel have the other color, so they belong to the same view: the two filled views
     still depend on disjoint sets of pixels.
     """
     total = torch.zeros_like(view)
@@ -89,8 +89,8 @@ def percentile99(images: Tensor) -> Tensor:
     return values.topk(values.shape[1] - rank + 1, dim=1).values[:, -1]
 
 
-def ground(images: Tensor) -> Tensor:
-    """The colour that goes on beyond each image: the median of its outermost pixels. (B, C, 1, 1)
+def background(images: Tensor) -> Tensor:
+    """The color that goes on beyond each image: the median of its outermost pixels. (B, C, 1, 1)
 
     What touches the edge must not count: with a mean of the middle half, clusters were split by place again.
     """
@@ -105,9 +105,9 @@ def make_views(
     partners: Tensor | None = None,
     share: Share | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Both views of float images (B, C, H, W): split, optionally filled, freed of their ground and enlarged.
+    """Both views of float images (B, C, H, W): split, optionally filled, freed of their background and enlarged.
 
-    With a generator the colours are drawn (training); without one view i is white (evaluation). View j can be that of
+    With a generator the colors are drawn (training); without one view i is white (evaluation). View j can be that of
     another image: ``partners`` gives one for each image. The images can be a share of a larger batch.
     """
     count, _, height, width = images.shape
@@ -119,7 +119,7 @@ def make_views(
         if settings.fill:
             view = fill_hidden(view, mask)
         if settings.signed:  # by its own pixels only: the views share none
-            view = view - ground(view)
+            view = view - background(view)
             source = view
         return upsample(view, source, settings.upsample, settings.signed) if settings.upsample > 1 else view
 

@@ -25,15 +25,15 @@ import PIL
 from filelock import FileLock, Timeout
 
 from .decode import DECODER, Shape
+from .image_options import ImageOptions, SkippedFile, working_shape
 from .listing import Listing
 from .pictures import stream
-from .reading import Quarantined, Reading, working_shape
 from .store import map_array
 
 Progress = Callable[[int, int], None]
 """Called with the number of files done and of all files."""
-Share = tuple[npt.NDArray[np.int64], list[Quarantined]]
-"""Positions of the pictures that were decoded, and what was put aside."""
+Share = tuple[npt.NDArray[np.int64], list[SkippedFile]]
+"""Positions of the pictures that were decoded, and what was skipped."""
 Decoder = Callable[[IO[bytes], Listing, Shape, int, Progress | None], Share]
 """Writes the pixels of all pictures of a listing to a file."""
 
@@ -48,12 +48,12 @@ class Decoded:
     """(n, C, H, W), memory-mapped"""
     positions: npt.NDArray[np.int64]
     """(n,) Where in the listing they stand."""
-    quarantine: list[Quarantined]
+    quarantine: list[SkippedFile]
 
 
 def cached(
     listing: Listing,
-    reading: Reading,
+    reading: ImageOptions,
     shape: Shape | None = None,
     progress: Progress | None = None,
     decoder: Decoder | None = None,
@@ -66,7 +66,7 @@ def cached(
     root = cache_folder()
     _sweep(root)
     files = _state(listing)
-    wish = "x".join(map(str, shape)) if shape else f"{reading.image_size or 'own'}-{reading.colour}"
+    wish = "x".join(map(str, shape)) if shape else f"{reading.image_size or 'own'}-{reading.color}"
     key = f"{files}-{wish}"
     found = _find(root, files, shape, len(listing)) if shape else _open_whole(root / key, len(listing))
     if found is None:
@@ -95,7 +95,7 @@ def cache_folder() -> Path:
 
 
 def _state(listing: Listing) -> str:
-    """A name for the files as they are. By whom a file may be read counts: it decides what is put aside."""
+    """A name for the files as they are. By whom a file may be read counts: it decides what is skipped."""
     digest = hashlib.sha256(json.dumps([DECODER, PIL.__version__, len(listing)]).encode())
     for path, name in zip(listing.paths, listing.names, strict=True):
         try:
@@ -123,7 +123,7 @@ def _open_whole(folder: Path, files: int) -> Decoded | None:
     try:
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
         shape = tuple(about["shape"])
-        quarantine = [Quarantined(str(name), str(reason)) for name, reason in about["quarantine"]]
+        quarantine = [SkippedFile(str(name), str(reason)) for name, reason in about["quarantine"]]
         positions = np.load(folder / "positions.npy", allow_pickle=False)
         pixels = map_array(folder / "pixels.npy") if len(positions) else np.empty(shape, np.uint8)
         sound = (
@@ -170,7 +170,7 @@ def decode_rows(
 ) -> Share:
     """Write the pixels of some pictures of a listing, chunk by chunk."""
     positions: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
-    quarantine: list[Quarantined] = []
+    quarantine: list[SkippedFile] = []
     with contextlib.closing(stream(listing, shape, threads, rows.start, rows.stop)) as chunks:
         for chunk in chunks:
             # Plain writing: a full disk is an error here, but would end the process if the file were mapped.

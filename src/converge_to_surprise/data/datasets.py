@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import fetch_openml, load_digits
 
-from .arrayfile import read_arrays
+from .array_file import read_arrays
 from .cache import Decoded, Decoder, Progress, cached
 from .decode import Shape
 from .idx import find_idx, labels_beside, looks_like_idx, read_idx
+from .image_options import ImageOptions, SkippedFile, first_reasons
 from .listing import EXTENSIONS, Listing, list_folder, looks_like_classes, with_folder_classes
-from .reading import Quarantined, Reading, first_reasons
 from .store import ImageStore, to_store
 from .tables import SUFFIXES, list_table
 
@@ -31,7 +31,7 @@ ARRAYS = (".npz", ".npy")
 SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
 IMAGE_KEYS = ("images", "x", "X", "arr_0")
 LABEL_KEYS = ("labels", "y", "target")
-"""Names of the arrays in an .npz file; no other is read."""
+"""Annotations of the arrays in an .npz file; no other is read."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Dataset:
     name: str
     train: ImageStore
     test: ImageStore | None = None
-    quarantine: list[Quarantined] = field(default_factory=list)
-    """Files that were put aside, and why."""
+    quarantine: list[SkippedFile] = field(default_factory=list)
+    """Files that were skipped, and why."""
     classes_offered: int = 0
     """How many folders look like classes; 0 if none do, or if they are the labels already."""
 
@@ -79,7 +79,7 @@ def canonical(source: str) -> str | None:
 def load(
     source: str,
     data_dir: Path | None = None,
-    reading: Reading | None = None,
+    reading: ImageOptions | None = None,
     progress: Progress | None = None,
     shape: Shape | None = None,
     decoder: Decoder | None = None,
@@ -89,7 +89,7 @@ def load(
     Pictures are brought to ``shape`` (C, H, W) if it is given, and otherwise to what ``reading`` and they ask for.
     ``progress`` hears how many of how many pictures are decoded. ``decoder`` does that if several processes share it.
     """
-    reading = reading or Reading()
+    reading = reading or ImageOptions()
     listing = open_listing(source, reading)
     if listing is not None:
         return _pictures(listing, cached(listing, reading, shape, progress, decoder))
@@ -102,7 +102,7 @@ def load(
     return _array_file(path, source) if path.suffix.lower() in ARRAYS else _idx_file(path, source)
 
 
-def open_listing(source: str, reading: Reading | None = None) -> Listing | None:
+def open_listing(source: str, reading: ImageOptions | None = None) -> Listing | None:
     """The files of a folder or table of pictures, or None for images of another kind.
 
     Raises ValueError for what is no source of images at all.
@@ -149,7 +149,7 @@ def _no_pictures(path: Path) -> str:
 
 def _pictures(listing: Listing, decoded: Decoded) -> Dataset:
     if len(decoded.positions) < 2:
-        aside = f"; put aside: {first_reasons(decoded.quarantine)}" if decoded.quarantine else ""
+        aside = f"; skipped: {first_reasons(decoded.quarantine)}" if decoded.quarantine else ""
         raise ValueError(
             f"{listing.source} has {len(decoded.positions)} readable pictures of {len(listing)}, "
             f"and clustering needs at least 2, useful clusters many more{aside}"

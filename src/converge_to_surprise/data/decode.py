@@ -2,7 +2,7 @@
 
 Files come from anywhere, so nothing about them is believed: the kind of file, its length and its number of pixels are
 checked before anything is decoded, only six formats are tried, and whatever the decoders stumble over becomes a
-:class:`BadPicture`. Only for want of memory no picture is blamed: it would be put aside by chance, and stay so.
+:class:`BadPicture`. Only for want of memory no picture is blamed: it would be skipped by chance, and stay so.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from .modes import UnknownMode, to_plain
-from .room import memory_ran_out
+from .color_modes import UnknownMode, to_plain
+from .memory import memory_ran_out
 
 Shape = tuple[int, int, int]
-"""(C, H, W): 1 (grey) or 3 (red, green, blue) channels, height, width."""
+"""(C, H, W): 1 (gray) or 3 (red, green, blue) channels, height, width."""
 
 DECODER = 1
 """Raised when the same file would decode to other pixels, so that no cache of the old ones is used."""
@@ -59,17 +59,17 @@ class BadPicture(Exception):  # noqa: N818 - a verdict on a file, not a fault of
 
 
 class Probe(NamedTuple):
-    """What the working size and colour are chosen from: the upright size in pixels, and is there really colour?"""
+    """What the working size and color are chosen from: the upright size in pixels, and is there really color?"""
 
     width: int
     height: int
-    coloured: bool
+    colored: bool
 
 
 def decode(path: str | Path, shape: Shape) -> npt.NDArray[np.uint8]:
     """The picture as uint8 (C, H, W): upright, its aspect kept, over white where it is transparent.
 
-    It is fitted into H×W and centred; what it does not cover has the mean colour of its own border. A picture of
+    It is fitted into H×W and centered; what it does not cover has the mean color of its own border. A picture of
     exactly H×W keeps its pixels. Raises BadPicture, or MemoryError.
     """
     channels, height, width = shape
@@ -79,10 +79,10 @@ def decode(path: str | Path, shape: Shape) -> npt.NDArray[np.uint8]:
 
 
 def probe(path: str | Path) -> Probe:
-    """Size and colour of a picture. Raises BadPicture, or MemoryError."""
+    """Size and color of a picture. Raises BadPicture, or MemoryError."""
     with _plain_picture(path, PROBE_SIDE) as (picture, (width, height)):
         picture.thumbnail((PROBE_SIDE, PROBE_SIDE), Image.Resampling.BOX)
-        return Probe(width, height, picture.mode == "RGB" and _is_coloured(np.asarray(picture)))
+        return Probe(width, height, picture.mode == "RGB" and _is_colored(np.asarray(picture)))
 
 
 def own_pillow_warnings() -> None:
@@ -203,8 +203,8 @@ def _border(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
 
 
-def _is_coloured(pixels: npt.NDArray[np.uint8]) -> bool:
-    """(H, W, 3): do the channels differ visibly in one pixel of fifty? The noise of a grey JPEG or scan does not."""
+def _is_colored(pixels: npt.NDArray[np.uint8]) -> bool:
+    """(H, W, 3): do the channels differ visibly in one pixel of fifty? The noise of a gray JPEG or scan does not."""
     spread = pixels.max(2).astype(int) - pixels.min(2)
     return bool((spread > 24).mean() >= 0.02)
 

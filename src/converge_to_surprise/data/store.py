@@ -87,7 +87,7 @@ def check_clusterable(store: ImageStore, name: str) -> None:
         what = f"constant (every pixel is {int(flat[0, 0])})" if constant else "the same"
         raise ValueError(f"all {len(store)} images of {name} are {what}: there is nothing to tell apart")
     if all(bool((part == part[:, :1]).all()) for part in _parts(flat)):
-        raise ValueError(f"every image of {name} is constant (a single grey value): there is nothing to see in them")
+        raise ValueError(f"every image of {name} is constant (a single gray value): there is nothing to see in them")
 
 
 def to_nchw(pixels: Array, name: str) -> Array:

@@ -15,20 +15,21 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from .. import configfile, presets
-from ..config import Config, SearchName
+from ..cli.screen import ProgressDisplay
+from ..config import Config, SearchName, presets
+from ..config import files as configfile
+from ..config.storage import write_atomically
 from ..core import surprise
-from ..data.reading import Colour
+from ..data.image_options import Color
 from ..data.store import ImageStore, check_clusterable
-from ..learn import devices
-from ..learn.backbone import Backbone
-from ..learn.record import Record
-from ..learn.trainer import Trainer, available_threads
-from ..run import onnxfile, session
-from ..run.files import write_atomically
-from ..run.model import Model, Prediction
-from ..run.result import judge
-from ..screen import ProgressDisplay
+from ..model import devices
+from ..model import onnx_file as onnxfile
+from ..model.backbone import Backbone
+from ..model.cluster_model import Model, Prediction
+from ..runs import session
+from ..runs.result import judge
+from ..search.record import Record
+from ..search.trainer import Trainer, available_threads
 from .inputs import Input, first_input, later_input, seed_of, whole_number
 from .state import Fitted, from_bytes, to_bytes
 
@@ -50,15 +51,15 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     search : {"relaxed", "evolution"} or None
         In place of the preset's search.
     n_init : int or None
-        Random starts; the one with the most even clusters is taken. None: two with the fast preset's search, else one.
+        Random starts; the one with the best balanced clusters is taken. None: two with the fast preset's search, else one.
     augmentation : {"auto", "mnist", "fashion-mnist", "usps", "digits"}
         Which changes of a picture mean nothing: by default those that suit most pictures of their size. Those of a
-        named data set are for things on black ground, which is then not removed.
+        named data set are for things on black background, which is then not removed.
     image_shape : tuple or None
         Shape of one image, (H, W), (H, W, C) or (C, H, W), if X is a 2-D array of flattened images. None takes
         squares where that is possible.
-    image_size, colour
-        If X is a list of paths: longer side in pixels, and "auto", "grey" or "rgb".
+    image_size, color
+        If X is a list of paths: longer side in pixels, and "auto", "gray" or "rgb".
     settings : dict or None
         Any other number of the run, laid over the preset as in a configuration file, for example
         ``{"relaxed": {"temperature": 0.03}, "schedule": ["search=relaxed:20", "merge=merge:1", "refine=refine:10"]}``.
@@ -72,7 +73,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     device : str
         "cuda", "mps" or "cpu"; "auto" takes the first of them that is there.
     n_threads : int or None
-        Processor threads; None takes what the machine offers.
+        CPU threads; None takes what the machine offers.
     random_state : int, RandomState or None
     verbose : bool
         Show a progress bar.
@@ -82,8 +83,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     labels_ : (N,) cluster of every training image, 0 being the largest
     probabilities_ : (N,) confidence of every label: the probability that an augmented view gets the same cluster
     n_clusters_ : number of clusters found
-    surprise_ : list of one dict per cluster: size, surprise, nats (-log p), agreement of the views
-    merge_tree_ : list of joins (kept, gone, phi), weakest border first
+    cluster_info_ : list of one dict per cluster: size, surprise, nats (-log p), agreement of the views
+    merge_tree_ : list of joins (kept, gone, phi), weakest boundary first
     history_ : list of one dict per step
     quarantine_ : list of (file, reason) for pictures that could not be read
     n_features_in_ : values per image
@@ -110,7 +111,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         augmentation: Literal["auto", "mnist", "fashion-mnist", "usps", "digits"] = "auto",
         image_shape: tuple[int, ...] | None = None,
         image_size: int | None = None,
-        colour: Colour = "auto",
+        color: Color = "auto",
         settings: Mapping[str, Any] | None = None,
         backbone: nn.Module | None = None,
         freeze_backbone: bool = False,
@@ -128,7 +129,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.augmentation = augmentation
         self.image_shape = image_shape
         self.image_size = image_size
-        self.colour = colour
+        self.color = color
         self.settings = settings
         self.backbone = backbone
         self.freeze_backbone = freeze_backbone
@@ -178,7 +179,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """The probability of every cluster. (N, n_clusters_)"""
         return self._each(X, lambda part: part.probabilities[:, : self.n_clusters_].numpy(), 0)
 
-    def score_views(self, X: Any) -> Floats:
+    def confidence(self, X: Any) -> Floats:
         """The confidence of each image's cluster: the probability that an augmented view gets it too. (N,)"""
         return self._each(X, lambda part: part.confidence.numpy(), 0)
 
@@ -243,14 +244,14 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.n_clusters_ = self.model_.clusters
         columns = ("cluster", "size", "surprise", "nats", "agreement", "surprising")
         table = judge(self.model_, fitted.reading, None, both=True).clusters
-        self.surprise_ = [{name: getattr(row, name) for name in columns} for row in table]
+        self.cluster_info_ = [{name: getattr(row, name) for name in columns} for row in table]
         self.merge_tree_ = [] if self.model_.merged is None else list(self.model_.merged.joins)
         self.history_ = fitted.history
         self.quarantine_ = fitted.given.quarantine
         self.n_features_in_ = fitted.features_in
         if fitted.feature_names is not None:
             self.feature_names_in_ = np.array(fitted.feature_names, dtype=object)
-        self._n_features_out = self.model_.labeller.network.head.in_features
+        self._n_features_out = self.model_.labeler.network.head.in_features
 
     def _labels(self, prediction: Prediction) -> Labels:
         sure = prediction.confidence >= self.min_confidence

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from ..data.arrays import Scale, natural_scale, to_bytes, to_numpy, unflatten
 from ..data.datasets import open_listing
+from ..data.image_options import ImageOptions, SkippedFile, nothing_readable, working_shape
 from ..data.listing import Listing, list_paths
 from ..data.pictures import stream
-from ..data.reading import Quarantined, Reading, nothing_readable, working_shape
 from ..data.store import to_nchw
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Input:
     """(n,) Which of the images given could be read; None means all."""
     count: int
     """Images given."""
-    quarantine: list[Quarantined]
+    quarantine: list[SkippedFile]
 
     @property
     def shape(self) -> Shape:
@@ -61,7 +61,7 @@ def first_input(estimator: SurpriseClustering, given: Any) -> Input:
     """The images to learn from."""
     listing = _listing(given)
     if listing is not None:
-        reading = Reading(image_size=estimator.image_size, colour=estimator.colour, threads=estimator.n_threads or 0)
+        reading = ImageOptions(image_size=estimator.image_size, color=estimator.color, threads=estimator.n_threads or 0)
         found = _decoded(listing, working_shape(listing, reading), reading.threads)
         estimator.n_features_in_ = math.prod(found.shape)
         if hasattr(estimator, "feature_names_in_"):
@@ -102,7 +102,7 @@ def _listing(given: Any) -> Listing | None:
 def _decoded(listing: Listing, shape: Shape, threads: int) -> Input:
     pixels: list[npt.NDArray[np.uint8]] = []
     kept: list[npt.NDArray[np.int64]] = []
-    quarantine: list[Quarantined] = []
+    quarantine: list[SkippedFile] = []
     for chunk in stream(listing, shape, threads):
         pixels.append(chunk.pixels)
         kept.append(chunk.positions)

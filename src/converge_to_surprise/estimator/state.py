@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ..data.arrays import Scale
-from ..data.reading import Quarantined
-from ..learn.labelling import Reading
-from ..run import modelfile
-from ..run.model import Model
+from ..data.image_options import SkippedFile
+from ..model import model_file as modelfile
+from ..model.cluster_model import Model
+from ..model.inference import Outputs
 from .inputs import Input
 
 FORMAT = "SurpriseClustering"
@@ -25,9 +25,9 @@ class Fitted:
     """A model, what it says of the training images, and how they were made."""
 
     model: Model
-    final: Reading
+    final: Outputs
     """Of the merged network."""
-    searched: Reading | None
+    unmerged: Outputs | None
     """Of the network before merging."""
     given: Input
     """Without the images themselves."""
@@ -36,16 +36,16 @@ class Fitted:
     history: list[dict[str, Any]]
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> Outputs:
         """What the network that is asked at the model's level says."""
-        finer = self.model.labeller is self.model.searched
-        return self.searched if finer and self.searched is not None else self.final
+        finer = self.model.labeler is self.model.unmerged
+        return self.unmerged if finer and self.unmerged is not None else self.final
 
 
 def to_bytes(fitted: Fitted, params: Mapping[str, Any]) -> bytes:
     """Everything but the backbone's code."""
     arrays: dict[str, Tensor] = {}
-    for role, reading in (("final", fitted.final), ("searched", fitted.searched)):
+    for role, reading in (("final", fitted.final), ("unmerged", fitted.unmerged)):
         if reading is not None:
             arrays |= {f"{role}.{name}": value for name, value in reading._asdict().items()}
     if fitted.given.kept is not None:
@@ -73,19 +73,19 @@ def from_bytes(content: bytes, name: str, backbone: nn.Module | None) -> tuple[F
         raise ValueError(f"{name} is a model without an estimator; use it with `cts predict`")
     try:
         readings = {
-            role: Reading(*(arrays[f"{role}.{field}"] for field in Reading._fields))
-            for role in ("final", "searched")
+            role: Outputs(*(arrays[f"{role}.{field}"] for field in Outputs._fields))
+            for role in ("final", "unmerged")
             if f"{role}.output" in arrays
         }
         kept = arrays["kept"].numpy() if "kept" in arrays else None
-        quarantine = [Quarantined(*entry) for entry in extra["quarantine"]]
+        quarantine = [SkippedFile(*entry) for entry in extra["quarantine"]]
         empty = torch.zeros(0, *model.shape, dtype=torch.uint8)
         given = Input(empty, Scale(*extra["scale"]), kept, extra["count"], quarantine)
         params = dict(extra["params"])
         params["image_shape"] = params["image_shape"] and tuple(params["image_shape"])
         names = extra["feature_names"]
         fitted = Fitted(
-            model, readings["final"], readings.get("searched"), given, extra["features_in"], names, extra["history"]
+            model, readings["final"], readings.get("unmerged"), given, extra["features_in"], names, extra["history"]
         )
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"cannot read the estimator {name}: {error}") from None

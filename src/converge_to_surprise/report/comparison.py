@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ..core.metrics import adjusted_rand_index, evenness, normalised_mutual_information
-from ..run.names import plain_names, read_names
-from ..run.result import read_result
-from ..run.rundir import RunFolder
+from ..core.metrics import adjusted_rand_index, balance, normalized_mutual_information
+from ..runs.annotations import no_annotations, read_annotations
+from ..runs.folder import RunFolder
+from ..runs.result import read_result
 from .content import Content
 from .history import curves
 from .images import printable
 from .reading import Numbers
 from .settings import flat_settings
-from .words import counted, duration
+from .summary import counted, duration
 
 FIGURES = (
     ("clusters", "n_clusters_both", "{:d}"),
@@ -58,7 +58,7 @@ def compare_runs(runs: Sequence[RunFolder]) -> Content:
         "likest": names[shared.index(max(shared))] if len(runs) > 2 else None,
         "settings": _settings([flat_settings(description) for description in described]),
         "ari": alike,
-        "nmi": matrix(labels, normalised_mutual_information),
+        "nmi": matrix(labels, normalized_mutual_information),
         "flows": list(_flows(labels)),
     }
 
@@ -91,9 +91,9 @@ def found_clusters(run: RunFolder, images: int) -> Numbers:
 
 def _clusters(run: RunFolder, labels: Numbers) -> list[Content]:
     sizes = np.bincount(labels)
-    names = plain_names(len(sizes))
+    names = no_annotations(len(sizes))
     if run.names.is_file():
-        names = read_names(run.names, len(sizes), run.description().identity)
+        names = read_annotations(run.names, len(sizes), run.description().identity)
     shown = [f"Cluster {number}" if name == str(number) else name for number, name in enumerate(names.names)]
     return [{"name": name, "size": int(size)} for name, size in zip(shown, sizes, strict=True)]
 
@@ -105,8 +105,8 @@ def _results(runs: Sequence[RunFolder]) -> list[list[str]]:
         for title, key, form in FIGURES
         if any(result.get(key) is not None for result in found)
     ]
-    even = [evenness(row["size"] for row in result["clusters"]) for result in found]
-    rows.append(["evenness", *(f"{value:.3f}" for value in even)])
+    even = [balance(row["size"] for row in result["clusters"]) for result in found]
+    rows.append(["balance", *(f"{value:.3f}" for value in even)])
     return [*rows, ["time", *(duration(result["seconds"]) for result in found)]]
 
 

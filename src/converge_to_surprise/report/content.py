@@ -14,23 +14,24 @@ from rich.console import Console
 
 from .. import __version__
 from ..data import datasets
-from ..data.reading import Reading
+from ..data.image_options import ImageOptions
+from ..data.source import check_shape, load_shown
 from ..data.store import ImageStore
-from ..learn import schedule
+from ..model.cluster_model import Model
 from ..reproduce import panels
 from ..reproduce.purity import class_name
-from ..run.model import Model
-from ..run.names import Names, plain_names, read_names
-from ..run.opening import open_newest
-from ..run.result import read_result
-from ..run.rundir import Description, RunFolder
-from ..run.session import fingerprint
-from ..use.images import check_shape, load_shown
-from . import history, words
+from ..runs.annotations import Annotations, no_annotations, read_annotations
+from ..runs.folder import Description, RunFolder
+from ..runs.load import load_newest_model
+from ..runs.result import read_result
+from ..runs.session import fingerprint
+from ..search import schedule
+from . import history
+from . import summary as words
 from .images import cells, columns, printable
 from .levels import levels, tree
 from .projection import project
-from .reading import Look, Numbers, look, saved_parts
+from .reading import Look, Numbers, look, saved_subclusters
 from .settings import flat_settings
 
 Content = dict[str, Any]
@@ -56,7 +57,7 @@ def open_pictures(
     description = run.description()
     saved = None if description.data_dir is None else Path(description.data_dir)
     where = source or description.source
-    reading = Reading(labels=description.labels if source is None or Path(source).is_dir() else "none")
+    reading = ImageOptions(labels=description.labels if source is None or Path(source).is_dir() else "none")
     try:
         store = load_shown(where, data_dir or saved, reading, console or Console(quiet=True), description.shape).train
     except ValueError as error:
@@ -122,11 +123,11 @@ def gather(run: RunFolder, pictures: Pictures, live: bool = False) -> Content:
     }
     if not content["newest"]:
         return content
-    model, _ = open_newest(run)
+    model, _ = load_newest_model(run)
     store = pictures.store
     if live and not content["finished"]:
         store = _sample(store, LIVE_IMAGES)
-    parts = saved_parts(run, len(store)) if pictures.own and content["finished"] else None
+    parts = saved_subclusters(run, len(store)) if pictures.own and content["finished"] else None
     seen = look(model, store.images, store.labels, parts)
     return content | {"sight": _sight(run, model, seen, store, pictures, thorough=not live)}
 
@@ -168,14 +169,14 @@ def _sight(run: RunFolder, model: Model, seen: Look, store: ImageStore, pictures
     }  # fmt: skip
 
 
-def _names(run: RunFolder, clusters: int) -> Names:
+def _names(run: RunFolder, clusters: int) -> Annotations:
     """What a person made of the clusters, so far."""
     if not run.names.is_file() or not run.result.is_file():
-        return plain_names(clusters)
-    return read_names(run.names, clusters, run.description().identity)
+        return no_annotations(clusters)
+    return read_annotations(run.names, clusters, run.description().identity)
 
 
-def _edits(names: Names) -> list[Content]:
+def _edits(names: Annotations) -> list[Content]:
     return [
         {
             "cluster": number,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..core import metrics
-from ..run.model import Model
-from ..run.result import Cluster, judge
+from ..model.cluster_model import Model
+from ..runs.result import Cluster, judge
 from .reading import Look, Numbers, numbers
 
 
@@ -20,7 +20,7 @@ def levels(model: Model, look: Look, classes: Numbers | None) -> dict[str, Any]:
     """
     own = model.merged.clusters if model.merged else len(look.assessment.clusters)
     found: dict[str, Any] = {"own": own, "finest": own, "levels": []}
-    if model.merged is None or model.searched is None:
+    if model.merged is None or model.unmerged is None:
         return found | {"levels": [_own(look, own, classes)]}
     finest = model.merged.finest if bool((look.part >= 0).all()) else own
     found["finest"] = finest
@@ -73,13 +73,13 @@ def _scores(labels: Numbers, classes: Numbers | None) -> dict[str, float]:
         return {}
     return {
         "acc": metrics.accuracy(labels, classes),
-        "nmi": metrics.normalised_mutual_information(labels, classes),
+        "nmi": metrics.normalized_mutual_information(labels, classes),
         "ari": metrics.adjusted_rand_index(labels, classes),
     }
 
 
 def tree(model: Model) -> list[list[float]] | None:
-    """The joins of the merge tree, weakest border first: kept part, gone part, φ of the border between them."""
+    """The joins of the merge tree, weakest boundary first: kept part, gone part, φ of the boundary between them."""
     if model.merged is None:
         return None
     return [[join.kept, join.gone, round(join.phi, 6)] for join in model.merged.joins]

@@ -10,10 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..learn.labelling import Reading
-from ..run.model import Model
-from ..run.result import Assessment, judge
-from ..run.rundir import RunFolder
+from ..model.cluster_model import Model
+from ..model.inference import Outputs
+from ..runs.folder import RunFolder
+from ..runs.result import Assessment, judge
 
 Numbers = npt.NDArray[np.int64]
 
@@ -31,7 +31,7 @@ class Look(NamedTuple):
     """The un-merged output; -1 without a merge tree."""
     embedding: npt.NDArray[np.float16]
     """(N, D)"""
-    reading: Reading
+    reading: Outputs
     """The outputs of both views; without probabilities and features, which are large."""
     assessment: Assessment
 
@@ -40,14 +40,14 @@ def look(model: Model, images: Tensor, classes: Numbers | None, part: Numbers | 
     """Read uint8 images (N, C, H, W). ``part`` is not computed again if it is known."""
     pieces, firsts, seen = [], [], 0
     # Of its final size at once: collected parts would be held twice when they are joined.
-    embedding = np.empty((len(images), model.labeller.network.head.in_features), dtype=np.float16)
+    embedding = np.empty((len(images), model.labeler.network.head.in_features), dtype=np.float16)
     for reading in model.read(images):
         top = reading.probabilities.topk(min(2, reading.probabilities.shape[1]))
         firsts.append((top.values, top.indices))
         embedding[seen : seen + len(reading.output)] = reading.features.half().numpy()
         seen += len(reading.output)
         pieces.append(reading._replace(probabilities=reading.probabilities[:, :0], features=reading.features[:, :0]))
-    whole = Reading(*(torch.cat(column) for column in zip(*pieces, strict=True)))
+    whole = Outputs(*(torch.cat(column) for column in zip(*pieces, strict=True)))
     values, outputs = torch.cat([v for v, _ in firsts]).numpy(), torch.cat([i for _, i in firsts]).numpy()
     assessment = judge(model, whole, classes, both=True)
     number = numbers(assessment)
@@ -74,15 +74,15 @@ def numbers(assessment: Assessment) -> Numbers:
 
 
 def _parts(model: Model, images: Tensor, none: Numbers) -> Numbers:
-    if model.merged is None or model.searched is None:
+    if model.merged is None or model.unmerged is None:
         return none
     finest = model.cut(model.merged.finest)
-    if finest.labeller is not model.searched:  # nothing was merged
+    if finest.labeler is not model.unmerged:  # nothing was merged
         return none
     return finest.read_whole(images).output.numpy()
 
 
-def saved_parts(run: RunFolder, images: int) -> Numbers | None:
+def saved_subclusters(run: RunFolder, images: int) -> Numbers | None:
     """The parts of a finished run's own images, from its table of labels; None if they are not there."""
     if not run.labels.is_file():
         return None

@@ -12,10 +12,11 @@ import tyro
 from filelock import FileLock, Timeout
 from rich.console import Console
 
-from .. import configfile, presets
+from ..config import files as configfile
+from ..config import presets
 from ..data import datasets
 from ..data.datasets import Dataset
-from ..learn.trainer import available_threads
+from ..search.trainer import available_threads
 from . import output
 from .cost import announcement
 from .plan import Job, Recipe, Target, foreign, parse_seeds, parse_sets, plan, shape_of, variants_of
@@ -43,8 +44,8 @@ class Reproduce:
     preset: presets.PresetName = "fast"
     """fast: minutes a run. paper: weeks a run without a GPU."""
     jobs: int = 0
-    """Runs at the same time, with one thread each if there are several; 0: as many as there are processor threads.
-    A run that was broken off goes on with the threads and the device it had."""
+    """Runs at the same time, with one thread each if there are several; 0: as many as there are CPU threads.
+    A run that was interrupted goes on with the threads and the device it had."""
     data_dir: Path | None = None
     """Folder with local copies of the named data sets (also: the CTS_DATA variable)."""
     config: Path | None = None
@@ -63,7 +64,7 @@ def reproduce(command: Reproduce, console: Console) -> int:
     """Returns the exit code: 0 if every run asked for is finished, 1 if one failed."""
     seeds, names = parse_seeds(command.seeds), parse_sets(command.dataset, command.target)
     if command.jobs < 0:
-        raise ValueError(f"--jobs is {command.jobs}; it must be at least 1, or 0 for one per processor thread")
+        raise ValueError(f"--jobs is {command.jobs}; it must be at least 1, or 0 for one per CPU thread")
     if command.panel_seed not in (None, *seeds):
         raise ValueError(
             f"--panel-seed is {command.panel_seed}; it must be one of --seeds, {', '.join(map(str, seeds))}"
@@ -125,7 +126,7 @@ def _run(
 
 def _task(command: Reproduce, job: Job, anew: bool, several: bool) -> Task:
     place = ["--no-report", *([] if command.data_dir is None else ["--data-dir", str(command.data_dir)])]
-    if job.state == "broken off" and not anew:
+    if job.state == "interrupted" and not anew:
         words = ["resume", str(job.folder), *place]
     else:
         threads, device = 1 if several else job.config.threads, command.device or job.config.device

@@ -8,22 +8,22 @@ from ..config import Config
 from .plan import Job
 
 FORWARD, BACKWARD, FOLDED = 3700, 1500, 2400
-"""Views of 28x28 a second on one core of a common processor: labelled, trained on, trained on by a folded network."""
+"""Views of 28x28 a second on one core of a common CPU: labeled, trained on, trained on by a folded network."""
 
 
 def seconds(config: Config, images: int, shape: tuple[int, int, int]) -> float:
     """A guess at the time of a run on one core: views to label and to train on, in proportion to their size."""
     views = 2 * images
-    labelled = trained = 0
+    labeled = trained = 0
     for stage in config.schedule:
         if stage.kind == "evolution":
-            labelled += stage.epochs * views * (config.evolution.population + 1)
+            labeled += stage.epochs * views * (config.evolution.population + 1)
             trained += stage.epochs // stage.every * stage.passes * views if stage.every else 0
         elif stage.kind in ("relaxed", "refine", "consolidate"):
             trained += stage.epochs * views
     pixels = shape[1] * shape[2] * config.views.upsample**2
     training = trained / (FOLDED if config.network.folded else BACKWARD)
-    return (labelled / FORWARD + training) * pixels / 784 * (config.network.width / 8) ** 2
+    return (labeled / FORWARD + training) * pixels / 784 * (config.network.width / 8) ** 2
 
 
 def in_words(duration: float) -> str:
@@ -41,7 +41,7 @@ def in_words(duration: float) -> str:
 def announcement(jobs: Sequence[Job], sizes: dict[str, tuple[int, tuple[int, int, int]]], width: int) -> str:
     """How many runs there are, how many remain, and about how long they will take, ``width`` at a time."""
     states = [job.state for job in jobs]
-    parts = f"{states.count('finished')} finished, {states.count('broken off')} broken off, "
+    parts = f"{states.count('finished')} finished, {states.count('interrupted')} interrupted, "
     left = [job for job, state in zip(jobs, states, strict=True) if state != "finished"]
     text = f"{len(jobs)} run{'s' * (len(jobs) != 1)}: {parts}{states.count('missing')} to begin"
     if not left:

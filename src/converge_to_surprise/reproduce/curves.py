@@ -12,7 +12,7 @@ POINTS = 600
 """At most so many points per curve."""
 WIDTH, HEIGHT = 720, 400
 LEFT, RIGHT, TOP, BOTTOM = 56, 130, 44, 48
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555", "#8c510a")
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#555555", "#8c510a")
 
 
 class Point(NamedTuple):
@@ -110,13 +110,13 @@ def draw(title: str, curves: Sequence[Curve], classes: int | None) -> str:
         parts.append(_text(min(place, right), TOP - 6, name, anchor="start", size=11))
         end = place + LETTER * (len(name) + 2)
     for number, curve in enumerate(curves):
-        colour = COLOURS[number % len(COLOURS)]
+        color = COLORS[number % len(COLORS)]
         dots = " ".join(f"{x(point.step)},{y(point.surprising)}" for point in curve.points)
         parts.append(
-            f'<polyline points="{dots}" fill="none" stroke="{colour}" stroke-width="1.4" stroke-opacity="0.85"/>'
+            f'<polyline points="{dots}" fill="none" stroke="{color}" stroke-width="1.4" stroke-opacity="0.85"/>'
         )
         height = TOP + 14 + 18 * number
-        parts.append(_line(right + 14, height - 4, right + 34, height - 4, colour, thick=3))
+        parts.append(_line(right + 14, height - 4, right + 34, height - 4, color, thick=3))
         parts.append(_text(right + 40, height, curve.label, anchor="start"))
     return "\n".join([*parts, "</svg>\n"])
 
@@ -133,9 +133,9 @@ def stages(curves: Sequence[Curve]) -> list[tuple[str, int]]:
     return found
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, colour: str, dash: str = "", thick: float = 1) -> str:
+def _line(x1: float, y1: float, x2: float, y2: float, color: str, dash: str = "", thick: float = 1) -> str:
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{colour}" stroke-width="{thick}"{dashes}/>'
+    return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{color}" stroke-width="{thick}"{dashes}/>'
 
 
 def _text(x: float, y: float, words: str, anchor: str = "middle", size: int = 12) -> str:

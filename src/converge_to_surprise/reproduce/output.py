@@ -7,9 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
+from ..config.storage import write_atomically, write_json
 from ..data.datasets import Dataset
-from ..run.files import write_atomically, write_json
-from ..run.rundir import RunFolder
+from ..runs.folder import RunFolder
 from . import curves, panels, tables
 from .plan import Target, job_name
 from .purity import class_name, purity_data, purity_text

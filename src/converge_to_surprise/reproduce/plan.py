@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from .. import configfile, presets
-from ..config import Config
+from ..config import Config, presets
+from ..config import files as configfile
+from ..core.rng import start_seeds
 from ..data import datasets
 from ..data.datasets import Dataset
-from ..learn.randomness import start_seeds
-from ..run.rundir import Description, RunFolder
-from ..run.session import fingerprint
+from ..runs.folder import Description, RunFolder
+from ..runs.session import fingerprint
 from .variants import FULL, VARIANTS, differences, flags
 
 Target = Literal["table1", "table2", "ablation", "curves"]
@@ -26,7 +26,7 @@ SETS: dict[Target, tuple[str, ...]] = {
     "ablation": ("usps", "digits"),  # eight variants each: the large sets only if asked for
     "curves": ALL_SETS,
 }
-State = Literal["missing", "broken off", "finished"]
+State = Literal["missing", "interrupted", "finished"]
 INDIFFERENT = ("threads", "device", "checkpoint_seconds", "evolution.chunk")
 """Settings that change how fast a run is, not what it is."""
 
@@ -60,7 +60,7 @@ class Job:
         run = RunFolder(self.folder)
         if not run.config.is_file():
             return "missing"
-        return "finished" if run.result.is_file() else "broken off"
+        return "finished" if run.result.is_file() else "interrupted"
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def shape_of(dataset: Dataset) -> tuple[int, int, int]:
 
 
 def plan(out: Path, target: Target, recipe: Recipe, sets: dict[str, Dataset], seeds: Sequence[int]) -> list[Job]:
-    """The runs of a target, first seeds first: a table that is broken off has something in every cell.
+    """The runs of a target, first seeds first: a table that is interrupted has something in every cell.
 
     An ablation is one of single starts: what a part of the method is worth is seen better without a choice.
     """

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from ..run.session import Interrupted
+from ..runs.session import Interrupted
 
 PROGRAM = [sys.executable, "-m", "converge_to_surprise"]
 POLL_SECONDS = 0.1

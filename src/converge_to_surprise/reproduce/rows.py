@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from .. import __version__
-from ..core.metrics import evenness
+from ..config.storage import read_json, write_json
+from ..core.metrics import balance
 from ..data.datasets import Dataset
-from ..run.files import read_json, write_json
-from ..run.opening import open_newest
-from ..run.result import Assessment, assess, read_result
-from ..run.rundir import Description, RunFolder
-from ..run.session import fingerprint
+from ..runs.folder import Description, RunFolder
+from ..runs.load import load_newest_model
+from ..runs.result import Assessment, assess, read_result
+from ..runs.session import fingerprint
 from .plan import INDIFFERENT, Recipe, fit_command, job_name, mismatch, parse_name
 from .tables import Row
 
@@ -27,7 +27,7 @@ def row_file(out: Path, name: str) -> Path:
 
 def assess_run(folder: Path, dataset: Dataset) -> Assessment:
     """A run's clusters on the images to evaluate on: the test split where there is one."""
-    return assess(open_newest(RunFolder.open(folder)).model, dataset.evaluation)
+    return assess(load_newest_model(RunFolder.open(folder)).model, dataset.evaluation)
 
 
 def evaluate(out: Path, name: str, words: list[str], overlay: dict[str, object], dataset: Dataset) -> Row:
@@ -70,7 +70,7 @@ def _told(run: RunFolder, description: Description, words: list[str], overlay: d
         "command": fit_command(words, description.config.threads),
         "images": description.images,
         "shape": list(description.shape),
-        "evenness": evenness(row["size"] for row in read_result(run.result)["clusters"]),
+        "balance": balance(row["size"] for row in read_result(run.result)["clusters"]),
     }
 
 

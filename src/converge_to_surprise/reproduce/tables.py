@@ -14,13 +14,13 @@ from .published import Published, Spread
 
 Row = dict[str, Any]
 """A finished run: dataset, variant, seed, preset, overlay (settings laid over it), command, versions, threads, seconds,
-split, metrics, clusters, evenness. One that was taken among several starts has their rows as ``starts``."""
+split, metrics, clusters, balance. One that was taken among several starts has their rows as ``starts``."""
 METRICS = ("acc", "nmi", "ari")
 TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "usps": "USPS", "digits": "digits (scikit-learn)"}
 ABSENT = "–"
 OURS = "converge-to-surprise"
 STARTS_NOTE = (
-    "Of the starts of a seed the one whose clusters of the training images are the most even is taken, without any "
+    "Of the starts of a seed the one whose clusters of the training images are the best balanced is taken, without any "
     "class. One start: the first of them, whatever came of it."
 )
 

@@ -1,4 +1,4 @@
-"""Of the starts of a seed, each a run of its own here so that all processors have work, the one that is taken.
+"""Of the starts of a seed, each a run of its own here so that all CPUs have work, the one that is taken.
 
 `cts fit` with so many starts makes the same runs one after the other and takes the same one.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..config import Config
-from ..learn.randomness import start_seeds
+from ..core.rng import start_seeds
 from .plan import Recipe, fit_command, job_name
 from .tables import Row, cells
 
@@ -30,19 +30,19 @@ def groups(seeds: Iterable[int], starts: int) -> dict[int, list[int]]:
 
 
 def most_even(starts: Iterable[Row]) -> Row:
-    """The first of those with the most even clusters."""
-    return max(starts, key=lambda row: float(row["evenness"]))
+    """The first of those with the best balanced clusters."""
+    return max(starts, key=lambda row: float(row["balance"]))
 
 
 def of_starts(seed: int, starts: list[Row]) -> Row:
-    """The row of a seed: that of its most even start, with all of them in it."""
+    """The row of a seed: that of its best balanced start, with all of them in it."""
     best = most_even(starts)
     seconds = round(sum(row["seconds"] for row in starts), 1)
     return best | {"seed": seed, "seconds": seconds, "starts": starts, "taken": starts.index(best)}
 
 
 def taken(rows: Sequence[Row], recipe: Recipe, asked: Sequence[int] | None = None) -> tuple[list[Row], dict[str, str]]:
-    """One row for every seed, that of its most even start with all starts in it, and why rows were left out.
+    """One row for every seed, that of its best balanced start with all starts in it, and why rows were left out.
 
     The seeds are those ``asked`` for, or else those that the runs may belong to.
     """

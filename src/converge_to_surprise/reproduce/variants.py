@@ -71,8 +71,8 @@ def _without_calibration(config: Config) -> Config:
     return replace(config, relaxed=replace(config.relaxed, calibrate=False)) if starts else config
 
 
-def _without_neighbours(config: Config) -> Config:
-    without = replace(config.relaxed, neighbour_share=0.0)
+def _without_neighbors(config: Config) -> Config:
+    without = replace(config.relaxed, neighbor_share=0.0)
     return replace(config, relaxed=without) if _searches(config, "relaxed") else config
 
 
@@ -88,7 +88,7 @@ VARIANTS: dict[str, Variant] = {
         _without_merging,
         note="without merging: the head with the most clusters is kept with all of them",
     ),
-    "without-neighbours": Variant("without neighbours", _without_neighbours),
+    "without-neighbors": Variant("without neighbors", _without_neighbors),
     "one-head": Variant("one head", _one_head),
     "without-calibration": Variant("without calibration", _without_calibration),
 }

@@ -25,7 +25,7 @@ function card(group, most) {
   const open = () => openGallery(group.id);
   const bar = make("span", { class: "share", "aria-hidden": "true" });
   bar.style.width = `${Math.max(1, (100 * group.size) / most)}%`;
-  bar.style.background = look(group.look).colour;
+  bar.style.background = look(group.look).color;
   const editable = atOwnLevel() && group.id >= 0 && !state.content.live;
   return make("article", { class: group.surprising ? "card" : "card faint", "data-group": group.id, "data-size": group.size },
     make("header", {}, sign(group.look), make("h3", {}, group.name), make("span", { class: "size" }, images(group.size))),

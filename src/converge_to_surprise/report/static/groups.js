@@ -80,7 +80,7 @@ function regroup() {
     group.purity = group.classes.size ? group.classes.get(group.top) / group.size : null;
   }
   state.groups = groups;
-  nameAndColour(groups);
+  nameAndColor(groups);
   measure(groups);
 }
 
@@ -88,8 +88,8 @@ function largest(counts) {
   return [...counts].reduce((best, entry) => (entry[1] > best[1] ? entry : best))[0];
 }
 
-/** A group has the name and colour of the cluster it mostly is; smaller parts of the same cluster get others. */
-function nameAndColour(groups) {
+/** A group has the name and color of the cluster it mostly is; smaller parts of the same cluster get others. */
+function nameAndColor(groups) {
   const parts = new Map();
   for (const group of groups) {
     if (!parts.has(group.main)) parts.set(group.main, []);

@@ -67,18 +67,18 @@ function renderTree() {
     svg.append(draw("line", { x1: TREE.left, x2: width - TREE.right, y1: at, y2: at, class: "grid" }),
       draw("text", { x: TREE.left - 8, y: at + 4, "text-anchor": "end" }, String(phi)));
   }
-  const colours = partLooks();
+  const colors = partLooks();
   const branch = (node) => {
     for (const child of node.children) {
-      const group = child.height <= cut ? colours.get(child.part) : undefined;
+      const group = child.height <= cut ? colors.get(child.part) : undefined;
       const across = draw("path", { d: `M ${x(node.x)} ${y(node.height)} H ${x(child.x)}`, class: "joint" });
       const down = draw("path", { d: `M ${x(child.x)} ${y(node.height)} V ${y(child.height)}`, class: "branch" });
-      if (group) down.style.stroke = look(group.look).colour;
-      if (group && node.height <= cut) across.style.stroke = look(group.look).colour;
+      if (group) down.style.stroke = look(group.look).color;
+      if (group && node.height <= cut) across.style.stroke = look(group.look).color;
       svg.append(across, down);
       branch(child);
     }
-    if (!node.children.length) leaf(svg, x(node.x), y(0), colours.get(node.part), inner.width / root.leaves.length);
+    if (!node.children.length) leaf(svg, x(node.x), y(0), colors.get(node.part), inner.width / root.leaves.length);
   };
   branch(root);
   svg.append(draw("line", { x1: TREE.left - 6, x2: width - TREE.right, y1: y(cut), y2: y(cut), class: "cut", id: "cut-line" }),
@@ -102,13 +102,13 @@ function partLooks() {
 
 function leaf(svg, x, y, group, room) {
   if (!group) return;
-  const { colour, shape } = look(group.look);
+  const { color, shape } = look(group.look);
   const path = { d: "", moveTo(a, b) { this.d += `M${a} ${b}`; }, lineTo(a, b) { this.d += `L${a} ${b}`; }, closePath() { this.d += "Z"; },
     rect(a, b, w, h) { this.d += `M${a} ${b}h${w}v${h}h${-w}Z`; },
     arc(a, b, r) { this.d += `M${a - r} ${b}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`; } };
   trace(path, shape, x, y + 9, 5);
   const mark = draw("path", { d: path.d, "fill-rule": "evenodd" }, draw("title", {}, group.name));
-  mark.style.fill = colour;
+  mark.style.fill = color;
   svg.append(mark);
   const number = group.id < 0 ? "–" : String(atOwnLevel() ? group.main : group.id);
   if (room >= 12) svg.append(draw("text", { x, y: y + 30, "text-anchor": "middle" }, number));

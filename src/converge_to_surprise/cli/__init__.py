@@ -1,0 +1,5 @@
+"""``cts``: the command line."""
+
+from .parser import main
+
+__all__ = ["main"]

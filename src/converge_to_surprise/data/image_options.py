@@ -1,0 +1,109 @@
+"""How pictures are read: the user's wishes, and the working size and color that a sample of the pictures asks for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal, NamedTuple, get_args
+
+from .decode import BadPicture, Probe, Shape, probe
+from .listing import Listing
+
+Color = Literal["auto", "gray", "rgb"]
+LabelSource = Literal["none", "from-folders"]
+
+SIDE = 48
+"""The longer side of a picture where nothing else is asked for: enough to tell things apart, small enough to learn."""
+LARGEST_SIDE = 1024
+PROBED = 500
+COLORED_SHARE = 0.01
+
+
+class SkippedFile(NamedTuple):
+    """A file that was skipped, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """How to read a user's own pictures. Arrays and named data sets are taken as they are."""
+
+    image_size: int | None = None
+    """Longer side in pixels; by default 48, or less if the pictures are smaller."""
+    color: Color = "auto"
+    """auto: in color if more than one picture of a hundred has any."""
+    labels: LabelSource = "none"
+    """from-folders: the folders directly below are the classes, for evaluation only."""
+    threads: int = 0
+    """Pictures decoded at the same time; 0: as many as the machine offers."""
+
+    def __post_init__(self) -> None:
+        if self.image_size is not None and not 2 <= self.image_size <= LARGEST_SIDE:
+            raise ValueError(f"image_size is {self.image_size}; it must lie in 2..{LARGEST_SIDE}")
+        if self.color not in get_args(Color):
+            raise ValueError(f"color is {self.color!r}; it must be one of {', '.join(get_args(Color))}")
+        if self.labels not in get_args(LabelSource):
+            raise ValueError(f"labels is {self.labels!r}; it must be one of {', '.join(get_args(LabelSource))}")
+        if self.threads < 0:
+            raise ValueError(f"threads is {self.threads}; it must be 0 (as many as there are) or more")
+
+
+def working_shape(listing: Listing, reading: ImageOptions) -> Shape:
+    """(C, H, W) for all pictures of a listing, from up to 500 of them spread evenly."""
+    spread = range(0, len(listing), max(1, math.ceil(len(listing) / PROBED)))
+    probes, reasons = _probe(listing, spread, reading.threads)
+    if not probes:  # as good as never: look at the others, a handful at a time
+        rest = [position for position in range(len(listing)) if position not in spread]
+        for start in range(0, len(rest), PROBED):
+            probes, more = _probe(listing, rest[start : start + PROBED], reading.threads)
+            reasons += more
+            if probes:
+                break
+    if not probes:
+        raise ValueError(nothing_readable(listing, reasons))
+    colored = sum(found.colored for found in probes) > COLORED_SHARE * len(probes)
+    in_color = colored if reading.color == "auto" else reading.color == "rgb"
+    return (3 if in_color else 1, *working_size([(found.width, found.height) for found in probes], reading.image_size))
+
+
+def working_size(sizes: Sequence[tuple[int, int]], image_size: int | None) -> tuple[int, int]:
+    """(H, W) for pictures of these (width, height): their own if it is one and small, otherwise their median aspect."""
+    longer = median(max(size) for size in sizes)
+    side = image_size or max(2, min(SIDE, round(longer)))
+    if len(set(sizes)) == 1 and longer == side:
+        width, height = sizes[0]
+        return max(2, height), max(2, width)
+    # The logarithm makes upright and lying pictures equal partners.
+    lying = median(math.log(width) - math.log(height) for width, height in sizes)
+    shorter = max(2, round(side * max(0.5, math.exp(-abs(lying)))))
+    return (shorter, side) if lying > 0 else (side, shorter)
+
+
+def nothing_readable(listing: Listing, quarantine: Sequence[SkippedFile]) -> str:
+    return f"none of the {len(listing)} pictures of {listing.source} can be read: {first_reasons(quarantine)}"
+
+
+def first_reasons(quarantine: Sequence[SkippedFile]) -> str:
+    """The first three, in one line."""
+    shown = "; ".join(f"{name!r}: {reason}" for name, reason in quarantine[:3])
+    return shown + (f"; and {len(quarantine) - 3} more" if len(quarantine) > 3 else "")
+
+
+def _probe(listing: Listing, positions: Iterable[int], threads: int) -> tuple[list[Probe], list[SkippedFile]]:
+    def one(position: int) -> Probe | SkippedFile:
+        try:
+            return probe(listing.paths[position])
+        except BadPicture as bad:
+            return SkippedFile(listing.names[position], str(bad))
+
+    with ThreadPoolExecutor(threads or None) as pool:
+        found = list(pool.map(one, positions))
+    return (
+        [answer for answer in found if isinstance(answer, Probe)],
+        [answer for answer in found if isinstance(answer, SkippedFile)],
+    )

@@ -1,0 +1,224 @@
+"""``cts predict``: the cluster of every image as a table, written as it grows, continued where it was interrupted.
+
+Rows go to ``OUT.part`` and, every few seconds, ``OUT.part.json`` says up to where they are good. Whoever begins again
+cuts the table there and goes on. At the end the table is renamed, or turned into Parquet.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..config.storage import flush_folder, read_json, write_json
+from ..data.source import CHUNK, Source
+from ..distributed.group import SINGLE, ProcessGroup
+from ..model.cluster_model import Model, Prediction
+from .labels import columns, rows
+
+SAVE_SECONDS = 2.0
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How the table shall be made."""
+
+    embedding: bool = False
+    min_confidence: float = 0.0
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What was written."""
+
+    images: int
+    quarantined: int
+    quarantine: Path
+    resumed_at: int
+
+
+class _Part:
+    """A table that grows, and up to where it is good."""
+
+    def __init__(self, out: Path, job: str, rank: int = 0) -> None:
+        self.out = out
+        stem = f"{out.name}.part{rank or ''}"
+        self.table = out.with_name(stem)
+        self.aside = out.with_name(f"{stem}.quarantine")
+        self.state = out.with_name(f"{stem}.json")
+        self.job = job
+
+    def begin(self, start: int) -> dict[str, int]:
+        """Where to go on: what the last good state says, if it is of the same job; else from the start."""
+        fresh = {"done": start, "images": 0, "quarantined": 0, "table": 0, "aside": 0}
+        state = fresh
+        if self.state.is_file():
+            try:
+                found = read_json(self.state)
+            except ValueError:
+                found = None
+            if isinstance(found, dict) and found.get("job") == self.job and self._sizes_fit(found):
+                state = {name: int(found[name]) for name in fresh}
+        for path, size in ((self.table, state["table"]), (self.aside, state["aside"])):
+            with path.open("ab") as file:
+                file.truncate(size)
+        return state
+
+    def _sizes_fit(self, found: dict[str, Any]) -> bool:
+        try:
+            return bool(self.table.stat().st_size >= found["table"] and self.aside.stat().st_size >= found["aside"])
+        except (OSError, KeyError, TypeError):
+            return False
+
+    def remove(self) -> None:
+        for path in (self.table, self.aside, self.state):
+            path.unlink(missing_ok=True)
+
+
+def predict(
+    model: Model,
+    source: Source,
+    out: Path,
+    wishes: Wishes,
+    identity: str,
+    progress: Progress,
+    world: ProcessGroup = SINGLE,
+) -> Predicted:
+    """Write the table of a source's images to ``out`` (.csv or .parquet); ``identity`` tells the model from others.
+
+    Several processes write a part each, of whole chunks, so that what is said of an image does not depend on their
+    number; the first one joins the parts.
+    """
+    check_out(out)
+    wanted = [identity, source.identity, wishes.embedding, wishes.min_confidence, model.level, world.size]
+    parts = [_Part(out, json.dumps(wanted), rank) for rank in range(world.size)]
+    own = world.part(len(source), CHUNK)
+    state = _fill(model, source, parts[world.rank], wishes, own, progress)
+    found = [state["images"], state["quarantined"], state.pop("resumed") - own.start]
+    images, quarantined, resumed = world.gather(torch.tensor([found]), world.size).sum(0).tolist()
+    if world.rank == 0:
+        _join(parts)
+        _finish(parts[0], quarantined)
+    return Predicted(images, quarantined, _quarantine(out), resumed)
+
+
+def _fill(model: Model, source: Source, part: _Part, wishes: Wishes, own: range, progress: Progress) -> dict[str, int]:
+    """Write the rows of some images, from where that was interrupted."""
+    state = part.begin(own.start)
+    state["resumed"] = state["done"]
+    first = "path" if source.listing is not None else "image"
+    with (
+        part.table.open("a", encoding="utf-8", newline="", errors="surrogateescape") as table,
+        part.aside.open("a", encoding="utf-8", newline="", errors="surrogateescape") as aside,
+    ):
+        writer, quarantine = csv.writer(table, lineterminator="\n"), csv.writer(aside, lineterminator="\n")
+        if state["table"] == 0:
+            width = model.labeler.network.head.in_features
+            writer.writerow([*columns(first, model), *(f"e{k}" for k in range(width if wishes.embedding else 0))])
+        due = time.monotonic() + SAVE_SECONDS
+        for chunk in source.chunks(range(state["done"], own.stop), wishes.threads):
+            seen = 0
+            for found in model.predict(chunk.images):
+                names = chunk.names[seen : seen + len(found.cluster)]
+                writer.writerows(_rows(found, names, model, wishes))
+                seen += len(names)
+            quarantine.writerows(chunk.quarantined)
+            state["done"] = chunk.stop
+            state["images"] += seen
+            state["quarantined"] += len(chunk.quarantined)
+            if time.monotonic() >= due:
+                for name, file in (("table", table), ("aside", aside)):
+                    file.flush()
+                    os.fsync(file.fileno())
+                    state[name] = os.fstat(file.fileno()).st_size
+                write_json(part.state, {"job": part.job, **state})
+                due = time.monotonic() + SAVE_SECONDS
+            progress(chunk.stop - own.start, len(own))
+    return state
+
+
+def _join(parts: list[_Part]) -> None:
+    """Put the tables of all parts behind that of the first, without their headings."""
+    first, *others = parts
+    for column in ("table", "aside"):
+        with getattr(first, column).open("ab") as whole:
+            for other in others:
+                with getattr(other, column).open("rb") as file:
+                    if column == "table":
+                        file.readline()
+                    shutil.copyfileobj(file, whole)
+    for other in others:
+        other.remove()
+
+
+def check_out(out: Path) -> None:
+    """Refuse an output that cannot be written before anything is computed."""
+    if out.suffix.lower() not in (".csv", ".parquet"):
+        raise ValueError(f"--out is {out}; its name must end in .csv or .parquet")
+    if not out.parent.is_dir():
+        raise ValueError(f"--out is {out}, but there is no folder {out.parent}")
+    if out.suffix.lower() == ".parquet":
+        try:
+            import pyarrow.parquet  # noqa: F401
+        except ImportError:
+            raise ValueError(
+                f"--out is {out}, and Parquet needs pyarrow: pip install 'converge-to-surprise[tables]'"
+            ) from None
+
+
+def _rows(found: Prediction, names: Any, model: Model, wishes: Wishes) -> list[list[Any]]:
+    sure = found.confidence >= wishes.min_confidence
+    found = found._replace(cluster=torch.where(sure, found.cluster, -1))
+    table = list(rows(found, names, model))
+    if wishes.embedding:
+        for row, vector in zip(table, found.embedding.tolist(), strict=True):
+            row += [f"{value:.6g}" for value in vector]
+    return table
+
+
+def _quarantine(out: Path) -> Path:
+    return out.with_name(out.stem + ".quarantine.csv")
+
+
+def _finish(part: _Part, quarantined: int) -> None:
+    if part.out.suffix.lower() == ".parquet":
+        _to_parquet(part.table, part.out)
+    else:
+        os.replace(part.table, part.out)
+    quarantine = _quarantine(part.out)
+    if quarantined:
+        header = b"file,reason\n"
+        quarantine.write_bytes(header + part.aside.read_bytes())
+    else:
+        quarantine.unlink(missing_ok=True)
+    part.remove()
+    flush_folder(part.out.parent)
+
+
+def _to_parquet(table: Path, out: Path) -> None:
+    """A CSV table as Parquet, block by block."""
+    import pyarrow
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    temporary = out.with_name(out.name + ".part.parquet")
+    names = {"path": pyarrow.string(), "name": pyarrow.string(), "views_agree": pyarrow.bool_()}
+    options = pyarrow.csv.ConvertOptions(column_types=names, true_values=["1"], false_values=["0"])
+    parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    with (
+        pyarrow.csv.open_csv(table, convert_options=options, parse_options=parse) as reader,
+        pyarrow.parquet.ParquetWriter(temporary, reader.schema) as writer,
+    ):
+        for batch in reader:
+            writer.write_batch(batch)
+    os.replace(temporary, out)
