@@ -50,7 +50,7 @@ from converge_to_surprise.data import datasets
 from converge_to_surprise.data.store import check_clusterable
 from converge_to_surprise.runs import checkpoint, session
 from converge_to_surprise.runs.labels import write_labels
-from converge_to_surprise.runs.result import judge
+from converge_to_surprise.model.assessment import evaluate
 from converge_to_surprise.search import neighbors as neighbors
 from converge_to_surprise.search import sampler as order
 from converge_to_surprise.search import schedule
@@ -168,7 +168,7 @@ def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         with meter.part("labeling"):
             model, reading, finer = session.finish(trainer, probabilities=False)
         with meter.part("finishing"):
-            judge(model, reading, None, both=True)
+            evaluate(model, reading, None, both=True)
             write_labels(Path(folder) / "labels.csv", reading, model, finer and finer.output, None)
     return {
         "images": len(store),

@@ -21,7 +21,7 @@ from converge_to_surprise.data import datasets
 from converge_to_surprise.data.synthetic import striped_images
 
 SETTINGS = """
---threads 1 --search evolution --schedule explore=evolution:2 --network.clusters 6 --network.width 2 --network.alive 4
+--threads 1 --search evolution --schedule explore=evolution:2 --network.n_outputs 6 --network.width 2 --network.alive 4
 --augmentation.crop 1 --no-report --views.upsample 1 --evolution.population 2 --evolution.batch 10 --evolution.sigma 0.1
 """
 FLAGS = SETTINGS.split()
@@ -377,7 +377,7 @@ def test_wrong_settings(
     [
         ("--evolution.population 3", "evolution.population is 3; it must be an even number of at least 2"),
         ("--evolution.sigma nan", "evolution.sigma is nan; it must be above 0"),
-        ("--network.clusters 1", "network.clusters is 1; it must be from 2 to 4096"),
+        ("--network.n_outputs 1", "network.n_outputs is 1; it must be from 2 to 4096"),
         ("--nonsense 3", "--nonsense"),
         ("--evolution.popluation 4", "--evolution.popluation"),
         ("--seed many", "'many'"),

@@ -166,7 +166,7 @@ def test_grouped_counts_keep_their_sum() -> None:
 def test_one_head_labels_as_it_did_among_the_others() -> None:
     network = fresh_network(1, Network(clusters=5, width=2, folded=True), heads=3, seed=0).eval()
     images = torch.rand(20, 1, 8, 8)
-    torch.testing.assert_close(network.one_head(1).eval().logits(images), network.logits(images)[:, 1])
+    torch.testing.assert_close(network.select_head(1).eval().logits(images), network.logits(images)[:, 1])
 
 
 def test_trials_count_every_pair_once(bars: torch.Tensor, small: Config) -> None:

@@ -60,7 +60,7 @@ def test_views_and_network(dataset: str) -> None:
     config = paper(dataset)
     assert config.views.fill is False  # hidden pixels are black
     assert config.views.upsample == (2 if dataset == "usps" else 1)
-    assert config.network.clusters == 64
+    assert config.max_clusters == 64
     assert config.network.width == 8
     assert config.network.alive == 10
 

@@ -204,7 +204,7 @@ def test_merging_measures_the_network_that_it_made(small: Config) -> None:
     *_, last = trainer.run()
     labels = label_views(trainer.network, images, small.views)
     assert Measures(**{name: getattr(last, name) for name in Measures._fields}) == measure(
-        *labels, trainer.network.clusters, small.consolidation.tau
+        *labels, trainer.network.n_outputs, small.consolidation.tau
     )
 
 
@@ -219,7 +219,7 @@ def test_the_search_tells_the_kinds_of_bars_apart(small: Config) -> None:
     assert records[79].surprise > records[0].surprise + 0.3
     assert trainer.network.heads == 1
     assert trainer.merged is not None
-    assert trainer.network.clusters == trainer.merged.clusters
+    assert trainer.network.n_outputs == trainer.merged.clusters
     labels, _ = label_views(trainer.network, images, config.views)
     found = labels.numpy()
     purity = sum(np.bincount(classes[found == k]).max() for k in np.unique(found)) / len(found)

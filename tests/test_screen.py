@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from converge_to_surprise.cli.screen import ProgressDisplay, cluster_table, verdict
-from converge_to_surprise.runs.result import Assessment, Cluster
+from converge_to_surprise.model.assessment import Assessment, Cluster
 from converge_to_surprise.search.record import Measures, Record
 
 FIRST = Record(

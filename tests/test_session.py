@@ -207,7 +207,7 @@ def copy_of(whole: Whole, out: Path) -> RunFolder:
 
 def test_a_run_that_merges_twice_goes_on_after_either(wholes: dict[str, Whole], tmp_path: Path) -> None:
     twice = "search=relaxed:4 merge=merge:1 refine=refine:1 again=merge:1 last=refine:1"
-    flags = [*wholes["relaxed"].flags, "--network.clusters", "9", "--schedule", *twice.split()]
+    flags = [*wholes["relaxed"].flags, "--network.n_outputs", "9", "--schedule", *twice.split()]
     source = wholes["relaxed"].source
     ends = []
     for number, stops in enumerate(((), (27, 33))):

@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from converge_to_surprise.core.views import to_float
 from converge_to_surprise.data.store import check_clusterable, map_array, to_store
-from converge_to_surprise.runs.session import fingerprint
+from converge_to_surprise.data.store import fingerprint
 
 RNG = np.random.default_rng(0)
 BYTES = RNG.integers(0, 256, (5, 4, 6), dtype=np.uint8)

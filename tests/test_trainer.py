@@ -94,7 +94,7 @@ def test_records_tell_what_happened(channels: int, small: Config) -> None:
         assert record.surprise >= 0
         assert record.orderliness >= 1
         assert 0 <= record.agreement <= 1
-        assert record.surprising <= record.active <= small.network.clusters
+        assert record.surprising <= record.active <= small.network.n_outputs
     assert all(a.seconds <= b.seconds and a.views <= b.views for a, b in pairwise(records))
 
 

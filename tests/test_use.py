@@ -26,7 +26,7 @@ from converge_to_surprise.runs import predict as predicting
 from converge_to_surprise.runs.load import load_model
 
 SCHEDULE = ["--schedule", "search=relaxed:24", "merge=merge:1", "refine=refine:6"]
-NETWORK = ["--network.width", "4", "--network.clusters", "12", "--views.upsample", "1"]
+NETWORK = ["--network.width", "4", "--network.n_outputs", "12", "--views.upsample", "1"]
 FLAGS = [*SCHEDULE, *NETWORK, "--threads", "1", "--no-report", "--relaxed.heads", "2", "--relaxed.batch", "20"]
 FLAGS += ["--n-init", "1"]
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from converge_to_surprise.config import Augmentation, Config, Consolidation, Evolution, Network, Relaxed, Stage
 from converge_to_surprise.core.augment import augment, pass_over
-from converge_to_surprise.core.views import Share, make_views, to_float
+from converge_to_surprise.core.views import Shard, make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.distributed.group import ProcessGroup
 from converge_to_surprise.distributed.sync_batchnorm import synced_batchnorm
@@ -224,7 +224,7 @@ def test_shares_are_whole_units_near_equal_and_everything_once(size: int, count:
 def test_an_image_gets_the_same_views_whoever_makes_them(size: int, count: int, seed: int) -> None:
     pixels = to_float(striped_images(count)[0])
 
-    def both(part: Tensor, share: Share | None) -> Tensor:
+    def both(part: Tensor, share: Shard | None) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         views = torch.cat(make_views(part, EVOLUTION.views, generator, share=share))
         return augment(views, AUGMENTATION, generator, share, batches=2, signed=False)

@@ -70,7 +70,7 @@ class Cost(NamedTuple):
 
 
 def shared_members(hosts: int, members: int = rates.PAPER_MEMBERS) -> float:
-    """Share of one machine's update that each of n hosts does: its members, and the refresh of the statistics again.
+    """Shard of one machine's update that each of n hosts does: its members, and the refresh of the statistics again.
 
     Members are shared out in mirrored pairs; with more hosts than pairs nothing is shared.
 

@@ -23,7 +23,7 @@ from .child import FINE, ProcessGroup, start
 
 COMMON = """
 --no-report --views.upsample 1 --seed 2 --threads 1
---checkpoint-seconds 0 --network.no-folded --network.clusters 6 --network.width 2 --network.alive 4
+--checkpoint-seconds 0 --network.no-folded --network.n_outputs 6 --network.width 2 --network.alive 4
 --augmentation.rotation 10 --augmentation.crop 1 --consolidation.tau 0 --consolidation.batch 16
 """
 # Small batches give many updates: the running statistics of the network need some twenty of them before the labels

@@ -1,8 +1,8 @@
-"""How a setting is refused: the message names it and its value."""
+"""Checks of settings; the message of a failed check names the setting and its value."""
 
 from __future__ import annotations
 
-MOST = 10**9  # no whole number but the seed has a reason to be larger
+MOST = 10**9  # upper limit of every integer setting but the seed
 
 
 class SettingError(ValueError):

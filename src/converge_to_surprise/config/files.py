@@ -1,4 +1,4 @@
-"""A configuration as plain data: read from TOML or JSON, laid over a preset, saved with a run."""
+"""Configurations as plain data: read from TOML or JSON, laid over a preset, saved with a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import typing
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from . import Config, Stage, check
+from .checks import check
+from .settings import Config
+from .stage import Stage
+from .storage import read_bounded
 from .text import parse_json, parse_toml
 
 LARGEST = 1 << 20
@@ -63,15 +66,6 @@ def typed(value: object, hint: Any, path: str) -> Any:
     matches = isinstance(value, hint) and not (hint is int and isinstance(value, bool))
     check(matches, path, value, f"of type {hint.__name__}", most=2**63)
     return value
-
-
-def read_bounded(path: Path, most: int) -> bytes:
-    """The content of a file that has at most so many bytes. A pipe would be waited for, a device never end."""
-    if not path.is_file():
-        raise ValueError("there is no such file" if not path.exists() else "it is not a regular file")
-    if path.stat().st_size > most:
-        raise ValueError(f"it has more than {most:,} bytes")
-    return path.read_bytes()
 
 
 def read(path: Path) -> dict[str, Any]:

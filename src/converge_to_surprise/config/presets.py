@@ -1,8 +1,8 @@
-"""The numbers of a run: ``paper`` to the letter, ``fast`` for a laptop.
+"""Presets: ``paper`` follows the paper's hyper-parameters exactly, ``fast`` is made for a laptop.
 
-Only the augmentation depends on the data set, as in the paper's table 4, and whether small views are enlarged. For
-images of the user's own it follows from their size and color, and so does what becomes of their background, which is black
-in the named sets.
+Between data sets only the augmentation differs, as in the paper's table 4, and whether small views are enlarged. For
+the user's own images both follow from size and color, and so does the treatment of the background, which is black in
+the named data sets.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import math
 from dataclasses import replace
 from typing import Literal
 
-from . import Augmentation, Config, Consolidation, Evolution, Network, SearchName, Stage, Views
+from .settings import Augmentation, Config, Consolidation, Evolution, Network, SearchName, Views
+from .stage import Stage
 
 PresetName = Literal["fast", "paper"]
 
@@ -21,12 +22,19 @@ AUGMENTATION = {
     "usps": Augmentation(
         rotation=10.0, rotation_prob=0.5, crop=2, brightness=0.15, contrast=0.15, zoom_out=(2, 6), zoom_out_prob=1.0
     ),
-    # Not in the paper: USPS's at half the size, with the rotation of a cleaner hand.
+    # Not in the paper: the augmentation of USPS at half the size, with more rotation.
     "digits": Augmentation(rotation=15.0, crop=2, brightness=0.2, contrast=0.2, zoom_out=(1, 3), zoom_out_prob=1.0),
 }
 UPSAMPLE = {"usps": 2, "digits": 2, "mnist": 1, "fashion-mnist": 1}
+KNOWN_SIZES: dict[str, tuple[int, tuple[int, int, int]]] = {
+    "mnist": (60_000, (1, 28, 28)),
+    "fashion-mnist": (60_000, (1, 28, 28)),
+    "usps": (7_291, (1, 16, 16)),
+    "digits": (1_797, (1, 8, 8)),
+}
+"""Number and shape (C, H, W) of the training images of the named data sets."""
 SMALL = 16
-"""Views of pictures with a side up to this long are enlarged, as the paper does with those of USPS."""
+"""Views of images whose longer side is at most this are enlarged, as the paper does for USPS."""
 
 TWO_STAGES = (Stage("explore", "evolution", 2000), Stage("strong", "evolution", 1000, passes=4, every=25))
 THREE_STAGES = (
@@ -35,20 +43,26 @@ THREE_STAGES = (
     Stage("strong", "evolution", 1000, passes=4, every=25),
 )
 FEW_IMAGES = 10_000
-"""Below this the paper's longer schedule is used: an epoch holds fewer updates."""
+"""Below this number of images the paper's longer schedule is used, because an epoch has fewer updates."""
 
 RELAXED_STEPS = 600
-"""Gradient steps of the fast search: at least so many ..."""
+"""Least number of gradient steps of the relaxed search."""
 RELAXED_EPOCHS = 10
-"""... and at least so many times through all images. Refining takes half as long."""
-STARTS = 2
-"""Of two runs the one with the better balanced clusters is on the average the better one, and never worse by much."""
-WARM = 0.1
-"""Temperature of the fast search's refining, four times that of the search itself."""
+"""Least number of epochs of the relaxed search. Refining takes half as many."""
+N_INIT = 2
+"""Of two initializations the one with the better balanced clusters is better on average and never much worse."""
+REFINE_TEMPERATURE = 0.1
+"""Temperature of refining in the fast preset, four times that of the search."""
+
+
+def canonical(source: str) -> str | None:
+    """The named data set that ``source`` means, or None: ``Fashion_MNIST`` is ``fashion-mnist``."""
+    name = source.lower().replace("_", "-")
+    return name if name in KNOWN_SIZES else None
 
 
 def auto_augmentation(channels: int, height: int, width: int) -> Augmentation:
-    """For views that no table lists: rotation and jitter as for MNIST, the crop in proportion, no mirror images."""
+    """Augmentation for the user's own images: rotation and jitter as for MNIST, a crop in proportion, no flips."""
     return Augmentation(
         rotation=15.0,
         crop=round(min(height, width) / 7),
@@ -66,10 +80,10 @@ def resolve(
     shape: tuple[int, int, int],
     backbone: bool = False,
 ) -> Config:
-    """The configuration of a preset for ``images`` images of ``shape`` (C, H, W) from a data set of this name.
+    """The configuration of a preset for ``images`` images of ``shape`` (C, H, W) from the named data set.
 
-    ``search`` overrides the preset's own: evolution for ``paper``, relaxed for ``fast``. With a ``backbone`` of the
-    user's, views keep the values that it may have been trained with.
+    ``search`` replaces the preset's search: evolution for ``paper``, relaxed for ``fast``. With the user's own
+    ``backbone`` the background is kept, because the backbone may have been trained on images that have one.
     """
     channels, height, width = shape
     scale = UPSAMPLE.get(dataset) or (2 if max(height, width) <= SMALL else 1)
@@ -78,44 +92,45 @@ def resolve(
     search = search or ("evolution" if preset == "paper" else "relaxed")
     config = Config(views=views, augmentation=augmentation)
     if preset == "fast":
-        # Pictures of one's own are seldom black at their edges. Black beyond them would show where the edge was and so
-        # where a thing lies in its picture, which crops are to make meaningless: clusters would be split by place.
-        # Gray ones are freed of their background; in color it says more than that, and it goes on beyond the edge instead.
+        # Most pictures are not black at their edges. Black padding would reveal where the edge was, and with it the
+        # position of the object, which crops are meant to hide: clusters would be split by position. So gray images
+        # lose their background; in color images it carries information and is continued beyond the edge instead.
         own = dataset not in AUGMENTATION
         removed = own and channels == 1 and not backbone
-        beyond = own and not removed
+        extended = own and not removed
         config = replace(
             config,
-            views=replace(views, fill=True, background="removed" if removed else "kept"),
-            augmentation=replace(augmentation, sampling="bilinear", outside="background" if beyond else "image"),
-            network=Network(folded=True, boundary="background" if beyond else "black"),
+            views=replace(views, fill_masked=True, background="remove" if removed else "keep"),
+            augmentation=replace(augmentation, sampling="bilinear", fill="background" if extended else "image"),
+            network=Network(space_to_depth=True, padding="background" if extended else "black"),
             consolidation=Consolidation(logit_scale=10.0),
         )
     if search == "relaxed":
-        return replace(_relaxed(config, images), starts=STARTS if preset == "fast" else 1)
+        return replace(_relaxed(config, images), n_init=N_INIT if preset == "fast" else 1)
     return _paper_evolution(config, dataset, images) if preset == "paper" else _small_evolution(config, images)
 
 
 def _paper_evolution(config: Config, dataset: str, images: int) -> Config:
-    batch = 3650 if dataset == "usps" else 3000
+    batch_size = 3650 if dataset == "usps" else 3000
     schedule = THREE_STAGES if images < FEW_IMAGES else TWO_STAGES
-    return replace(config, schedule=schedule, evolution=Evolution(batch=min(batch, images)))
+    return replace(config, schedule=schedule, evolution=Evolution(batch_size=min(batch_size, images)))
 
 
 def _small_evolution(config: Config, images: int) -> Config:
-    """The paper's search on a laptop's budget: fewer epochs, larger steps."""
+    """The paper's search with fewer epochs and larger steps."""
     schedule = (Stage("explore", "evolution", 150), Stage("strong", "evolution", 50, passes=2, every=10))
-    evolution = Evolution(batch=min(1000, images), learning_rate=0.05, sigma=0.05, ramp_epochs=20)
+    evolution = Evolution(batch_size=min(1000, images), learning_rate=0.05, sigma=0.05, ramp_epochs=20)
     return replace(config, schedule=schedule, evolution=evolution)
 
 
 def _relaxed(config: Config, images: int) -> Config:
-    batch = min(config.relaxed.batch, images)
-    steps_per_epoch = math.ceil(images / batch)
+    batch_size = min(config.relaxed.batch_size, images)
+    steps_per_epoch = math.ceil(images / batch_size)
     epochs = max(RELAXED_EPOCHS, round(RELAXED_STEPS / steps_per_epoch))
     schedule = (
         Stage("search", "relaxed", epochs),
         Stage("merge", "merge", 1),
         Stage("refine", "refine", -(-epochs // 2)),
     )
-    return replace(config, schedule=schedule, relaxed=replace(config.relaxed, batch=batch, refine_temperature=WARM))
+    relaxed = replace(config.relaxed, batch_size=batch_size, refine_temperature=REFINE_TEMPERATURE)
+    return replace(config, schedule=schedule, relaxed=relaxed)

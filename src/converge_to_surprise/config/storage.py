@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Read and write files safely: atomic writes, bounded reads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .files import read_bounded
 from .text import parse_json
 
 LARGEST_JSON = 64 << 20
 """Bytes. Nothing that this program writes as one JSON text comes near it."""
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """The content of a regular file of at most ``most`` bytes. Reading a pipe would block, a device might never end."""
+    if not path.is_file():
+        raise ValueError("there is no such file" if not path.exists() else "it is not a regular file")
+    if path.stat().st_size > most:
+        raise ValueError(f"it has more than {most:,} bytes")
+    return path.read_bytes()
 
 
 def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
@@ -54,6 +62,17 @@ def flush_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def wrong_version(found: object, expected: int) -> str:
+    """The message for a file of another version of its format.
+
+    >>> wrong_version(1, 2)
+    'it was made by version 0.1 of this program, which this version cannot read: fit again'
+    """
+    if found == 1:
+        return "it was made by version 0.1 of this program, which this version cannot read: fit again"
+    return f"its format has version {found!r}; this program reads version {expected}"
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -1,4 +1,4 @@
-"""Plain data from text that anyone may have written: either data comes back or a ValueError."""
+"""Parse untrusted JSON and TOML text: returns plain data or raises ValueError. Make text safe for a terminal line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 
 def parse_json(text: str | bytes) -> Any:
-    """What a JSON text says. Numbers that JSON does not have and endless nesting are refused.
+    """Parse JSON. NaN, infinities and too deep nesting are refused.
 
     >>> parse_json('{"a": [1, 2.5, null]}')
     {'a': [1, 2.5, None]}
@@ -20,7 +20,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """What a TOML text says."""
+    """Parse TOML."""
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -32,7 +32,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 def one_line(text: object, longest: int = 1000) -> str:
-    """Text fit for one line of a terminal: what moves the cursor, colors the screen or breaks the line is spelled out.
+    """Text for one line of a terminal: control characters and line breaks are escaped.
 
     >>> one_line("runs\\x1b[2J\\nmine"), one_line("é" * 9, longest=5)
     ('runs\\\\x1b[2J\\\\nmine', 'ééééé…')

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .memory import check_memory
+from ..config.memory import check_memory
 from .store import Array, map_array
 
 

@@ -32,9 +32,9 @@ from .store import map_array
 
 Progress = Callable[[int, int], None]
 """Called with the number of files done and of all files."""
-Share = tuple[npt.NDArray[np.int64], list[SkippedFile]]
-"""Positions of the pictures that were decoded, and what was skipped."""
-Decoder = Callable[[IO[bytes], Listing, Shape, int, Progress | None], Share]
+DecodedRows = tuple[npt.NDArray[np.int64], list[SkippedFile]]
+"""Positions of the decoded pictures, and the skipped files."""
+Decoder = Callable[[IO[bytes], Listing, Shape, int, Progress | None], DecodedRows]
 """Writes the pixels of all pictures of a listing to a file."""
 
 BUILDING = "building-"
@@ -167,7 +167,7 @@ def _build(
 
 def decode_rows(
     file: IO[bytes], listing: Listing, shape: Shape, rows: range, threads: int = 0, progress: Progress | None = None
-) -> Share:
+) -> DecodedRows:
     """Write the pixels of some pictures of a listing, chunk by chunk."""
     positions: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
     quarantine: list[SkippedFile] = []
@@ -182,7 +182,9 @@ def decode_rows(
     return np.concatenate(positions), quarantine
 
 
-def _decode_all(file: IO[bytes], listing: Listing, shape: Shape, threads: int, progress: Progress | None) -> Share:
+def _decode_all(
+    file: IO[bytes], listing: Listing, shape: Shape, threads: int, progress: Progress | None
+) -> DecodedRows:
     return decode_rows(file, listing, shape, range(len(listing)), threads, progress)
 
 

@@ -17,12 +17,14 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import fetch_openml, load_digits
 
+from ..config.presets import canonical
 from .array_file import read_arrays
-from .cache import Decoded, Decoder, Progress, cached
+from .cache import Decoded, Progress, cached
 from .decode import Shape
 from .idx import find_idx, labels_beside, looks_like_idx, read_idx
 from .image_options import ImageOptions, SkippedFile, first_reasons
 from .listing import EXTENSIONS, Listing, list_folder, looks_like_classes, with_folder_classes
+from .shared_decoding import shared_decoder
 from .store import ImageStore, to_store
 from .tables import SUFFIXES, list_table
 
@@ -52,6 +54,18 @@ NAMED: dict[str, _OpenML | None] = {
 }
 
 
+FASHION = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+
+
+def class_name(dataset: str, number: int) -> str:
+    """The name of a class of a named data set.
+
+    >>> class_name("usps", 7), class_name("fashion-mnist", 9)
+    ('digit 7', 'ankle boot')
+    """
+    return FASHION[number] if dataset == "fashion-mnist" and number < len(FASHION) else f"digit {number}"
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A training part and, if the source has one, a test part."""
@@ -70,29 +84,22 @@ class Dataset:
         return self.train if self.test is None else self.test
 
 
-def canonical(source: str) -> str | None:
-    """The named data set that ``source`` means, or None: ``Fashion_MNIST`` is ``fashion-mnist``."""
-    name = source.lower().replace("_", "-")
-    return name if name in NAMED else None
-
-
 def load(
     source: str,
     data_dir: Path | None = None,
     reading: ImageOptions | None = None,
     progress: Progress | None = None,
     shape: Shape | None = None,
-    decoder: Decoder | None = None,
 ) -> Dataset:
     """Images from a named data set, an array or IDX file, a folder of pictures, or a table of their paths.
 
     Pictures are brought to ``shape`` (C, H, W) if it is given, and otherwise to what ``reading`` and they ask for.
-    ``progress`` hears how many of how many pictures are decoded. ``decoder`` does that if several processes share it.
+    ``progress`` hears how many of how many pictures are decoded.
     """
     reading = reading or ImageOptions()
     listing = open_listing(source, reading)
     if listing is not None:
-        return _pictures(listing, cached(listing, reading, shape, progress, decoder))
+        return _pictures(listing, cached(listing, reading, shape, progress, shared_decoder()))
     name = canonical(source)
     if name == "digits":
         return _digits()

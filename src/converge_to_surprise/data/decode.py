@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from ..config.memory import memory_ran_out
 from .color_modes import UnknownMode, to_plain
-from .memory import memory_ran_out
 
 Shape = tuple[int, int, int]
 """(C, H, W): 1 (gray) or 3 (red, green, blue) channels, height, width."""

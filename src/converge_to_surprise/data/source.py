@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
-from ..cli.screen import CountDisplay
-from ..distributed.group import SINGLE, ProcessGroup
-from ..runs.session import fingerprint
 from . import datasets
-from .image_options import ImageOptions, SkippedFile
+from .image_options import SkippedFile
 from .listing import Listing
 from .pictures import stream
-from .shared_decoding import shared_decoder
+from .store import fingerprint
 
 Shape = tuple[int, int, int]
 CHUNK = 1000
@@ -105,16 +101,3 @@ def check_shape(source: str, images: Tensor, shape: Shape) -> None:
             f"the images of {source} are {found} (channels, height, width); the run was made with {wanted}: "
             "resize them, or give the pictures as files"
         )
-
-
-def load_shown(
-    source: str,
-    data_dir: Path | None,
-    reading: ImageOptions,
-    console: Console,
-    shape: Shape | None = None,
-    world: ProcessGroup = SINGLE,
-) -> datasets.Dataset:
-    """The images of a source; decoding pictures is shown, and shared by the processes that there are."""
-    with CountDisplay(console, "pictures read", 0) as progress:
-        return datasets.load(source, data_dir, reading, progress, shape, shared_decoder(world))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,12 @@ class ImageStore:
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of one image."""
+        channels, height, width = self.images.shape[1:]
+        return channels, height, width
+
 
 def to_store(pixels: Array, labels: Array | None, name: str) -> ImageStore:
     """Check an array of images and bring it to uint8 (N, C, H, W). ``name`` is what messages call it."""
@@ -46,6 +53,14 @@ def to_store(pixels: Array, labels: Array | None, name: str) -> ImageStore:
     checked, words = (None, None) if labels is None else _check_labels(np.asarray(labels), len(images), name)
     # What lies on disk stays there, in whatever order its pixels have: in memory there may be no room for it.
     return ImageStore(_to_tensor(images if on_disk else np.ascontiguousarray(images)), checked, class_names=words)
+
+
+def fingerprint(images: Tensor) -> str:
+    """SHA-256 over shape and pixels."""
+    digest = hashlib.sha256(repr(tuple(images.shape)).encode())
+    for start in range(0, len(images), 4096):
+        digest.update(images[start : start + 4096].contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def map_array(path: Path) -> Any:

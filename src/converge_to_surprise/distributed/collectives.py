@@ -1,9 +1,9 @@
-"""Messages between processes, with as few round trips as there can be.
+"""Collective operations with as few round trips as possible.
 
-On CPUs every process writes to every other at once and adds up what it gets, in the order of the processes, so
-that all have the same bits. gloo's own gathering and summing pass messages on in a ring, which takes n - 1 or 2 (n - 1)
-round trips: over a network with some delay that is what a step would wait for (``docs/scale.md``). GPUs, and more
-processes than can all write to each other, do it the backend's way.
+On CPUs every process sends to every other directly and adds what it receives in the order of the ranks, so that all
+processes obtain the same bits. The ring algorithms of gloo need n - 1 (gather) or 2 (n - 1) (sum) round trips, which
+dominates a step on a network with some latency. GPUs, and groups too large for all-to-all messages, use the backend's
+own algorithms.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-MANY = 64
-"""Processes up to which each writes to every other."""
+MAX_DIRECT = 64
+"""Largest group in which every process sends to every other."""
 LARGE = 16_384
-"""Numbers from which on a sum is made in parts, one by each process: two round trips, but n times less to send."""
+"""Numbers from which on a sum is split among the processes: two round trips, but n times less to send."""
 
 
 def all_gather(own: Tensor) -> Tensor:
-    """What every process has, in their order. (n, *shape)"""
+    """The tensor of every process, by rank. (n, *shape)"""
     processes = dist.get_world_size()
     found = own.new_empty(processes, *own.shape)
-    if _directly(own, processes):
+    if _direct(own, processes):
         dist.all_to_all_single(found.view(-1), own.reshape(-1).repeat(processes))
     else:
         dist.all_gather(list(found), own.contiguous())
@@ -31,9 +31,9 @@ def all_gather(own: Tensor) -> Tensor:
 
 
 def all_sum(own: Tensor) -> Tensor:
-    """The sum of what every process has, the same bits everywhere."""
+    """The sum of the tensors of all processes, with the same bits in every process."""
     processes, flat = dist.get_world_size(), own.reshape(-1)
-    if not _directly(own, processes):
+    if not _direct(own, processes):
         total = own.contiguous().clone()
         dist.all_reduce(total)
         return total
@@ -46,5 +46,5 @@ def all_sum(own: Tensor) -> Tensor:
     return whole.view(-1)[: len(flat)].view(own.shape)
 
 
-def _directly(own: Tensor, processes: int) -> bool:
-    return own.device.type == "cpu" and processes <= MANY
+def _direct(own: Tensor, processes: int) -> bool:
+    return own.device.type == "cpu" and processes <= MAX_DIRECT

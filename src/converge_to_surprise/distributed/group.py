@@ -1,7 +1,10 @@
-"""The processes that work on one run together: who takes what, and how the parts come together.
+"""The processes that share one run: which part each of them takes, and how the parts are put together.
 
-Every process holds the whole network. What is random is drawn by all of them alike, so little has to travel: scores of
-a population, sums of a batch, labels. Alone, every function here is the identity.
+Every process holds the whole network. Random numbers are drawn identically by all of them, so little is transferred:
+scores of a population, sums over a batch, labels. In a group of one process every method is the identity.
+
+The group is active within ``with active(group):``, and ``current()`` returns it there. Threads started within the
+block do not inherit it: a server thread that labels images must not take part in the collectives of the training.
 """
 
 from __future__ import annotations
@@ -9,7 +12,9 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -17,15 +22,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ..core.views import Share
+from ..core.views import Shard
 from .collectives import all_gather, all_sum
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over all processes of a term that each of them has.
+    """The sum of one term per process.
 
-    What is made of the sum is the same everywhere and counts once, so the gradient of a process's own term is the
-    gradient of the sum: nothing travels on the way back.
+    Everything computed from the sum is the same in every process and counts once, so the gradient with respect to a
+    process's own term is the gradient with respect to the sum: nothing is transferred in the backward pass.
     """
 
     @staticmethod
@@ -43,17 +48,17 @@ class ProcessGroup:
 
     rank: int = 0
     size: int = 1
-    local: int = 1
-    """How many of the processes are on this machine."""
+    local_size: int = 1
+    """Number of the group's processes on this machine."""
 
     @property
-    def alone(self) -> bool:
+    def is_single(self) -> bool:
         return self.size == 1
 
     def share(self, count: int, unit: int = 1) -> range:
-        """Which of ``count`` things this process takes: whole units, in order, near-equal.
+        """The range of ``count`` items that this process takes: whole units, in order, nearly equal.
 
-        If there are fewer units than processes, each of them takes all: what is so small need not travel.
+        If there are fewer units than processes, every process takes all of them: so little is not worth a transfer.
 
         >>> [ProcessGroup(rank, 3).share(10) for rank in range(3)]
         [range(0, 3), range(3, 6), range(6, 10)]
@@ -63,29 +68,27 @@ class ProcessGroup:
         return range(count) if -(-count // unit) < self.size else self.part(count, unit)
 
     def part(self, count: int, unit: int = 1, rank: int | None = None) -> range:
-        """The same, of this process or another, for what is done once only: if there are fewer units than processes,
-        some of them take none.
-        """
+        """The same for work that must be done exactly once: with fewer units than processes, some take none."""
         units, place = -(-count // unit), self.rank if rank is None else rank
         start, stop = (units * edge // self.size * unit for edge in (place, place + 1))
         return range(start, min(stop, count))
 
     def own(self, rows: Tensor, unit: int = 1) -> Tensor:
-        """This process's share of some rows."""
+        """The rows that this process takes."""
         share = self.share(len(rows), unit)
         return rows[share.start : share.stop]
 
-    def batch(self, count: int) -> tuple[ProcessGroup, Share | None]:
-        """Who works on a batch, and the rows that this process takes; with too few rows each works alone on all."""
-        return (SINGLE, None) if self.alone or count < self.size else (self, Share(self.share(count), count))
+    def shard(self, count: int) -> tuple[ProcessGroup, Shard | None]:
+        """Who works on a batch of ``count`` rows, and the shard of this process; too small a batch is not split."""
+        return (SINGLE, None) if self.is_single or count < self.size else (self, Shard(self.share(count), count))
 
     def gather(self, part: Tensor, count: int, unit: int = 1) -> Tensor:
-        """All ``count`` rows from the shares of all processes."""
+        """All ``count`` rows from what ``share`` gave to each process."""
         return part if -(-count // unit) < self.size else self.join_parts(part, count, unit)
 
     def join_parts(self, part: Tensor, count: int, unit: int = 1) -> Tensor:
-        """All ``count`` rows from the parts of all processes."""
-        if self.alone:
+        """All ``count`` rows from what ``part`` gave to each process."""
+        if self.is_single:
             return part
         if 0 in part.shape[1:]:
             return part.new_empty(count, *part.shape[1:])
@@ -95,12 +98,12 @@ class ProcessGroup:
         return torch.cat([whole[:size] for whole, size in zip(all_gather(padded), sizes, strict=True)])
 
     def sum(self, term: Tensor) -> Tensor:
-        """The sum of every process's term, with its gradient."""
-        return term if self.alone else cast(Tensor, _Sum.apply(term))  # type: ignore[no-untyped-call]
+        """The sum over all processes, differentiable."""
+        return term if self.is_single else cast(Tensor, _Sum.apply(term))  # type: ignore[no-untyped-call]
 
     def sum_gradients(self, network: nn.Module) -> None:
-        """Add up what each process's share of a batch says about the parameters."""
-        if self.alone:
+        """Add the gradients of all processes, in place."""
+        if self.is_single:
             return
         gradients = [p.grad for p in network.parameters() if p.grad is not None]
         flat = all_sum(torch.cat([gradient.reshape(-1) for gradient in gradients]))
@@ -108,16 +111,16 @@ class ProcessGroup:
         for gradient, piece in zip(gradients, pieces, strict=True):
             gradient.copy_(piece.view(gradient.shape))
 
-    def broadcast(self, tensors: Iterable[Tensor], source: int = 0) -> None:
+    def broadcast_tensors(self, tensors: Iterable[Tensor], source: int = 0) -> None:
         """Overwrite tensors in place with those of one process."""
-        for tensor in () if self.alone else tensors:
+        for tensor in () if self.is_single else tensors:
             whole = tensor.contiguous()
             dist.broadcast(whole, source)
             tensor.copy_(whole)
 
-    def tell(self, message: bytes = b"") -> bytes:
-        """What the first process says, to all."""
-        if self.alone:
+    def broadcast(self, message: bytes = b"") -> bytes:
+        """The message of the first process, in every process."""
+        if self.is_single:
             return message
         size = torch.tensor([len(message)])
         dist.broadcast(size, 0)
@@ -127,28 +130,48 @@ class ProcessGroup:
             dist.broadcast(received, 0)
         return received.numpy().tobytes()
 
+    def barrier(self) -> None:
+        """Wait for every process."""
+        self.gather(torch.zeros(1), self.size)
+
     @torch.no_grad()
-    def agree(self, tensors: Sequence[Tensor]) -> None:
-        """Compare a checksum of what should be the same everywhere; who has drifted gets what most have, in place."""
-        if self.alone:
+    def check_sync(self, tensors: Sequence[Tensor]) -> None:
+        """Compare checksums of tensors that must be equal in every process; correct, in place, those that differ."""
+        if self.is_single:
             return
         own = torch.frombuffer(bytearray(_digest(tensors)), dtype=torch.int64)
         digests = self.gather(own, self.size).tolist()
-        usual = Counter(digests).most_common(1)[0][0]
-        strays = [rank for rank, digest in enumerate(digests) if digest != usual]
-        if not strays:
+        majority = Counter(digests).most_common(1)[0][0]
+        differing = [rank for rank, digest in enumerate(digests) if digest != majority]
+        if not differing:
             return
         if self.rank == 0:
-            who = ", ".join(map(str, strays))
-            warnings.warn(f"process {who} had other weights than the rest and was set right", stacklevel=2)
-        self.broadcast(tensors, digests.index(usual))
+            ranks = ", ".join(map(str, differing))
+            warnings.warn(f"the weights of process {ranks} differed from the others and were corrected", stacklevel=2)
+        self.broadcast_tensors(tensors, digests.index(majority))
 
 
 SINGLE = ProcessGroup()
+_current: ContextVar[ProcessGroup] = ContextVar("process group", default=SINGLE)
+
+
+def current() -> ProcessGroup:
+    """The active process group; a group of this process alone if none is active."""
+    return _current.get()
+
+
+@contextmanager
+def active(group: ProcessGroup) -> Iterator[ProcessGroup]:
+    """Make a group the current one within the block."""
+    token = _current.set(group)
+    try:
+        yield group
+    finally:
+        _current.reset(token)
 
 
 def _digest(tensors: Iterable[Tensor]) -> bytes:
-    """Eight bytes that differ when any bit does."""
+    """The first eight bytes of a SHA-256 over all tensors."""
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())

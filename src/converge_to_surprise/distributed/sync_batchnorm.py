@@ -1,7 +1,7 @@
-"""Batch normalization over a batch that several processes share out.
+"""Batch normalization over a batch that is split among several processes.
 
-Each process has some rows of the batch; mean and variance are those of all rows, and so is the gradient. torch's own
-layer of that kind runs on CUDA only.
+Each process holds some rows of the batch; mean, variance and gradient are those of all rows. ``torch.nn.SyncBatchNorm``
+runs on CUDA only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .group import ProcessGroup
 def stripes(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and (biased) variance of every channel of x (B, C, ...), in equal stripes of its pixels. (n, C) each
 
-    Neighboring pixels side by side make rows as wide as a CPU likes; each of them is a stripe.
+    Adjacent pixels are joined into rows that are wide enough for vector instructions; each column block is a stripe.
     """
     channels = x.shape[1]
     rows = x.movedim(1, -1).reshape(-1, channels)
@@ -32,7 +32,7 @@ def stripes(x: Tensor) -> tuple[Tensor, Tensor]:
     wide = rows.reshape(-1, count * channels)
     if x.is_cpu:
         mean, variance = torch.batch_norm_update_stats(wide, None, None, 0.0)
-    else:  # MPS does not have that one
+    else:  # not available on MPS
         variance, mean = torch.var_mean(wide, 0, correction=0)
     return mean.view(count, channels), variance.view(count, channels)
 
@@ -45,7 +45,7 @@ def own_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Normalize(torch.autograd.Function):
-    """Normalize by the statistics of the whole batch; also gives those statistics and the number of values."""
+    """Normalize by the statistics of the whole batch; also returns those statistics and the number of values."""
 
     @staticmethod
     def forward(
@@ -69,7 +69,7 @@ class _Normalize(torch.autograd.Function):
         x, weight, mean, variance = ctx.saved_tensors
         gradient = gradients[0].contiguous(memory_format=torch.channels_last) if x.ndim == 4 else gradients[0]
         spread = (variance + ctx.epsilon).rsqrt()
-        # Sums over this process's rows; those of weight and bias are added up with all other gradients later.
+        # Sums over this process's rows; the gradients of weight and bias are summed over processes with all others later.
         _, for_weight, for_bias = torch.ops.aten.native_batch_norm_backward(
             gradient, x, weight, mean, variance, mean, spread, False, ctx.epsilon, [False, True, True]
         )
@@ -104,9 +104,9 @@ def _forward(norm: _BatchNorm, x: Tensor) -> Tensor:
 
 
 @contextmanager
-def synced_batchnorm(network: nn.Module, world: ProcessGroup) -> Iterator[None]:
-    """Inside, batch normalization in training mode sees the batch of all processes; alone nothing changes."""
-    norms = [] if world.alone else [module for module in network.modules() if isinstance(module, _BatchNorm)]
+def synced_batchnorm(network: nn.Module, group: ProcessGroup) -> Iterator[None]:
+    """Within the block, batch normalization in training mode uses the statistics of all processes' rows."""
+    norms = [] if group.is_single else [module for module in network.modules() if isinstance(module, _BatchNorm)]
     for norm in norms:
         norm.forward = partial(_forward, norm)  # type: ignore[method-assign]
     try:

@@ -1,55 +1,36 @@
-"""A process that helps the first one: it does what it is told until it is told that all is done."""
+"""A process that works for the first one: it executes the commands it receives until it is told to end."""
 
 from __future__ import annotations
 
 import json
 import signal
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from importlib import import_module
 
-from ..cli.use import help_predict
-from ..data import datasets
-from ..data.image_options import ImageOptions
-from ..data.shared_decoding import help_decode
-from ..runs import checkpoint
-from ..runs.folder import Description
-from ..runs.session import fingerprint, finish
-from ..search.trainer import Trainer
-from . import launch as distributed
-from .group import ProcessGroup
+from . import launch
+from .errors import WorkerLost
+from .group import active
+
+COMMANDS = {
+    "train": "converge_to_surprise.runs.session:train_as_worker",
+    "predict": "converge_to_surprise.runs.predict:predict_as_worker",
+    "decode": "converge_to_surprise.data.shared_decoding:decode_as_worker",
+}
+"""The function of each command, by name: it lies in a room above this one and is imported when it is needed."""
 
 
 def serve() -> int:
-    """Follow the orders of the first process; the exit code is 0 if it said that all is done."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process decides what Ctrl-C means
+    """Execute the commands of the first process; returns 0 if it ended the group."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process handles Ctrl-C
     try:
-        with distributed.joined() as world:
-            while (order := json.loads(world.tell()))["do"] != "end":
-                ORDERS[order.pop("do")](world, **order)
-    except distributed.WorkerLost as lost:
-        print(f"cts: process {distributed.rank()} stops: {lost}", file=sys.stderr)
+        with launch.joined() as group, active(group):
+            while (message := json.loads(group.broadcast()))["command"] != "end":
+                module, _, function = COMMANDS[message.pop("command")].partition(":")
+                getattr(import_module(module), function)(**message)
+    except WorkerLost as lost:
+        print(f"cts: process {launch.rank()} stops: {lost}", file=sys.stderr)
         return 1
     except (OSError, ValueError, MemoryError) as error:
-        print(f"cts: process {distributed.rank()}: {error}", file=sys.stderr)
+        print(f"cts: process {launch.rank()}: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-def _train(world: ProcessGroup, description: dict[str, Any]) -> None:
-    """Carry a run on from where the first process has it."""
-    run = Description.parse(description)
-    data_dir = None if run.data_dir is None else Path(run.data_dir)
-    images = datasets.load(run.source, data_dir, ImageOptions(labels=run.labels), shape=run.shape).train.images
-    if fingerprint(images) != run.fingerprint:
-        raise ValueError(f"{run.source} does not hold the same images here as for the first process")
-    trainer = Trainer(images, run.config)
-    trainer.join(world)
-    trainer.restore(checkpoint.unpack(world.tell()))
-    for _ in trainer.run():
-        pass
-    finish(trainer, probabilities=False)
-
-
-ORDERS: dict[str, Callable[..., None]] = {"train": _train, "predict": help_predict, "decode": help_decode}

@@ -147,8 +147,8 @@ def seed_of(random_state: int | np.random.RandomState | None) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def whole_number(name: str, value: Any) -> int:
-    """A parameter as Python's own kind of number, which can be saved."""
+def integer(name: str, value: Any) -> int:
+    """An integer parameter as a Python int, which can be saved."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ValueError(f"{name} is {value!r}; it must be a whole number")
+        raise ValueError(f"{name} is {value!r}; it must be an integer")
     return operator.index(value)

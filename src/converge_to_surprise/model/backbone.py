@@ -1,4 +1,4 @@
-"""Building networks: ResNet-9, or a module of the user's own from a batch of views to feature vectors."""
+"""Build networks: ResNet-9, or heads on the user's own module from a batch of views to feature vectors."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 
-from ..config import Network, Precision
-from ..core import rng as randomness
+from ..config import Config, Network, Precision
+from ..core import rng
 from .network import ClusterNetwork, ResNet9
 from .precision import lowered
 
 
 @dataclass(frozen=True)
 class Backbone:
-    """A module from views (B, C, H, W), values in [0, 1], to features (B, D), and whether it stays as it is."""
+    """A module from views (B, C, H, W) with values in [0, 1] to features (B, D), and whether it is frozen."""
 
     module: nn.Module
     frozen: bool
@@ -28,7 +28,7 @@ class Backbone:
 
     @classmethod
     def probe(cls, module: nn.Module, frozen: bool, shape: tuple[int, int, int]) -> Backbone:
-        """Try a module on two empty views of ``shape`` (C, H, W) to see how many features it gives."""
+        """Run a module on two empty views of ``shape`` (C, H, W) to find its number of features."""
         if not isinstance(module, nn.Module):
             raise ValueError(f"backbone is {module!r}; it must be a torch.nn.Module")
         trial = copy.deepcopy(module).eval()
@@ -48,11 +48,11 @@ class Backbone:
         return cls(module, frozen, features.shape[1])
 
 
-class WithBackbone(ClusterNetwork):
-    """The heads on a module of the user's own, which is copied and never changed."""
+class BackboneNetwork(ClusterNetwork):
+    """Heads on a copy of the user's own module."""
 
-    def __init__(self, backbone: Backbone, channels: int, clusters: int, heads: int = 1) -> None:
-        super().__init__(channels, clusters, heads)
+    def __init__(self, backbone: Backbone, channels: int, n_outputs: int, heads: int = 1) -> None:
+        super().__init__(channels, n_outputs, heads)
         self.backbone = copy.deepcopy(backbone.module)
         self.frozen = backbone.frozen
         if self.frozen:
@@ -60,7 +60,7 @@ class WithBackbone(ClusterNetwork):
         self.add_head(backbone.features)
 
     def train(self, mode: bool = True) -> Self:
-        """A frozen backbone does not even move its running statistics."""
+        """A frozen backbone stays in evaluation mode, so that its running statistics do not change."""
         super().train(mode)
         if self.frozen:
             self.backbone.eval()
@@ -72,8 +72,8 @@ class WithBackbone(ClusterNetwork):
         return found.float()
 
 
-def hold_still(network: ClusterNetwork) -> None:
-    """Training mode without dropout: members of a population are compared under the same conditions."""
+def train_without_dropout(network: ClusterNetwork) -> None:
+    """Training mode without dropout, so that the members of a population are compared under equal conditions."""
     network.train()
     for module in network.modules():
         if isinstance(module, _DropoutNd):
@@ -83,7 +83,7 @@ def hold_still(network: ClusterNetwork) -> None:
 def whole_logits(
     network: ClusterNetwork, parameters: Mapping[str, Tensor], views: Tensor, precision: Precision = "float32"
 ) -> Tensor:
-    """Outputs (N, clusters) of a batch in training mode under other parameters; the network stays as it is."""
+    """Outputs (N, n_outputs) of a batch in training mode under other parameters; the network is not changed."""
     buffers = {name: value.clone() for name, value in network.named_buffers()}
     with lowered(precision, views.device):
         outputs: Tensor = functional_call(network, (dict(parameters), buffers), (views,))
@@ -91,18 +91,18 @@ def whole_logits(
 
 
 def build_network(
-    channels: int, settings: Network, clusters: int, heads: int, backbone: Backbone | None = None
+    channels: int, settings: Network, n_outputs: int, heads: int, backbone: Backbone | None = None
 ) -> ClusterNetwork:
-    """ResNet-9, or the heads on a backbone; the random start comes from torch's global generator."""
+    """ResNet-9, or heads on a backbone; the random weights come from torch's global generator."""
     if backbone is not None:
-        return WithBackbone(backbone, channels, clusters, heads)
-    return ResNet9(channels, clusters, settings.width, heads, settings.folded, settings.boundary)
+        return BackboneNetwork(backbone, channels, n_outputs, heads)
+    return ResNet9(channels, n_outputs, settings.width, heads, settings.space_to_depth, settings.padding)
 
 
-def fresh_network(
-    channels: int, settings: Network, heads: int, seed: int, attempt: int = 0, backbone: Backbone | None = None
+def random_network(
+    config: Config, channels: int, heads: int, attempt: int = 0, backbone: Backbone | None = None
 ) -> ClusterNetwork:
-    """A network with torch's standard random start, drawn from (seed, attempt) and nothing else."""
+    """A network with torch's standard random weights, determined by (seed, attempt)."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(randomness.torch_seed(seed, "start", attempt))
-        return build_network(channels, settings, settings.clusters, heads, backbone)
+        torch.manual_seed(rng.torch_seed(config.seed, "start", attempt))
+        return build_network(channels, config.network, config.max_clusters, heads, backbone)

@@ -1,4 +1,4 @@
-"""The network: a backbone and a linear head. ResNet-9 (paper 4.1) as a chain of units; the flat parameter vector."""
+"""The network: a backbone with linear heads. ResNet-9 (paper 4.1) as a chain of units; the flat parameter vector."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from ..core.views import background
 from . import precision
 
 Skip = Literal["", "open", "close"]
-Border = Literal["black", "background"]
+Padding = Literal["black", "background"]
 
 
 class Unit(nn.Module):
-    """Convolution, batch normalization, ReLU and perhaps 2x2 max pooling.
+    """Convolution, batch normalization, ReLU and optionally 2x2 max pooling.
 
-    ``skip`` marks the residual blocks: the unit that is "open" keeps its input, the one that is "close" adds it to its
-    output.
+    ``skip`` marks residual blocks: the input of the "open" unit is added to the output of the "close" unit.
     """
 
     def __init__(self, inputs: int, outputs: int, pool: bool = False, skip: Skip = "", padding: int = 1) -> None:
@@ -37,7 +36,7 @@ class Unit(nn.Module):
 
 
 def pool(x: Tensor) -> Tensor:
-    """2x2 max pooling; an axis that has shrunk to one pixel is left alone, so that any image size works."""
+    """2x2 max pooling; an axis of one pixel is not pooled, so that any image size works."""
     return F.max_pool2d(x, (min(2, x.shape[2]), min(2, x.shape[3])))
 
 
@@ -46,66 +45,66 @@ def pooled_size(size: Sequence[int]) -> tuple[int, ...]:
     return tuple(max(1, side // 2) for side in size)
 
 
-def fold(x: Tensor) -> Tensor:
-    """Each 2x2 block of pixels becomes one pixel with four times the channels; an odd edge is repeated."""
+def space_to_depth(x: Tensor) -> Tensor:
+    """Rearrange each 2x2 block of pixels into one pixel with four times the channels; an odd edge is repeated."""
     height, width = x.shape[2:]
     if height % 2 or width % 2:
         x = F.pad(x, (0, width % 2, 0, height % 2), mode="replicate")
     return channels_last(F.pixel_unshuffle(x, 2))
 
 
-def on_background(x: Tensor, margin: int, multiple: int) -> Tensor:
-    """Each image with a margin of its own background, below and to the right wider where a side is no multiple."""
+def pad_with_background(x: Tensor, margin: int, multiple: int) -> Tensor:
+    """Pad each image with its background color: by ``margin``, and below and right up to a multiple of ``multiple``."""
     height, width = x.shape[2:]
-    beyond = background(x)
+    color = background(x)
     padding = (margin, margin + -width % multiple, margin, margin + -height % multiple)
-    return F.pad(x - beyond, padding) + beyond
+    return F.pad(x - color, padding) + color
 
 
 class ClusterNetwork(nn.Module):
-    """A backbone that makes a feature vector of a view, and a linear layer with ``heads`` x ``clusters`` outputs.
+    """A backbone from views to feature vectors, and one linear layer with ``heads`` x ``n_outputs`` outputs.
 
-    Whoever derives from it builds its backbone first and then calls ``add_head``: the random start draws in that order.
+    Subclasses build the backbone first and then call ``add_head``, so that the random weights are drawn in that order.
     """
 
     head: nn.Linear
 
-    def __init__(self, channels: int, clusters: int, heads: int) -> None:
+    def __init__(self, channels: int, n_outputs: int, heads: int) -> None:
         super().__init__()
         self.channels = channels
-        self.clusters = clusters
+        self.n_outputs = n_outputs
         self.heads = heads
 
     def add_head(self, features: int) -> None:
-        self.head = nn.Linear(features, self.heads * self.clusters)
+        self.head = nn.Linear(features, self.heads * self.n_outputs)
 
     def features(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, D)"""
         raise NotImplementedError
 
     def logits(self, x: Tensor) -> Tensor:
-        """Plain outputs, (B, clusters), or (B, heads, clusters) with several heads.
+        """Outputs before normalization, (B, n_outputs), or (B, heads, n_outputs) with several heads.
 
-        The heads compute in float32, also where the backbone does not: a softmax will look at small differences.
+        The heads compute in float32 even where the backbone does not, because the softmax amplifies small differences.
         """
         features = self.features(x)
         with precision.full(features.device):
             return self.outputs(features.to(self.head.weight.dtype))
 
     def outputs(self, features: Tensor) -> Tensor:
-        """The same from features (B, D)."""
+        """``logits`` from features (B, D)."""
         out: Tensor = self.head(features)
-        return out if self.heads == 1 else out.reshape(len(out), self.heads, self.clusters)
+        return out if self.heads == 1 else out.reshape(len(out), self.heads, self.n_outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The logits of each head with length 1, as in the paper; their argmax is the cluster."""
+        """The l2-normalized logits of each head, as in the paper; their argmax is the cluster."""
         return F.normalize(self.logits(x), dim=-1)
 
     @torch.no_grad()
     def with_head(self, weight: Tensor, bias: Tensor) -> Self:
-        """A copy with one head that has these weights (clusters, D) and biases (clusters,)."""
+        """A copy with one head of these weights (n_outputs, D) and biases (n_outputs,)."""
         twin = copy.deepcopy(self)
-        twin.clusters, twin.heads = len(bias), 1
+        twin.n_outputs, twin.heads = len(bias), 1
         with torch.device("meta"):  # nothing is drawn for weights that are set at once
             twin.head = nn.Linear(weight.shape[1], len(bias))
         twin.head.to_empty(device=self.head.weight.device)
@@ -114,44 +113,44 @@ class ClusterNetwork(nn.Module):
         return twin
 
     def single(self) -> Self:
-        """The network itself, or with the head in the middle (which has the middle one of the floors) if not merged."""
-        return self if self.heads == 1 else self.one_head(self.heads // 2)
+        """The network if it has one head; otherwise a copy with its middle head, whose diversity floor is the middle one."""
+        return self if self.heads == 1 else self.select_head(self.heads // 2)
 
-    def one_head(self, head: int) -> Self:
+    def select_head(self, head: int) -> Self:
         """A copy with only one of its heads."""
-        rows = slice(head * self.clusters, (head + 1) * self.clusters)
+        rows = slice(head * self.n_outputs, (head + 1) * self.n_outputs)
         return self.with_head(self.head.weight[rows], self.head.bias[rows])
 
 
 class ResNet9(ClusterNetwork):
-    """Two stems, two residual blocks, global average pooling, a linear layer with ``heads`` x ``clusters`` outputs.
+    """Stem, two residual blocks, global average pooling, a linear layer with ``heads`` x ``n_outputs`` outputs.
 
-    ``folded`` replaces the two convolutions at full size by one on folded pixels: no pixel is lost, a third less time.
-    ``boundary``: black beyond an image that is not black at its edge shows where it ends and so where in it a thing lies;
-    its own background does not.
+    ``space_to_depth`` replaces the two convolutions at full resolution by one on rearranged pixels: a third less time.
+    ``padding``: black padding around an image that is not black at its edge reveals where the edge is, and with it the
+    position of the object; padding with the background color does not.
     """
 
     def __init__(
         self,
         channels: int,
-        clusters: int,
+        n_outputs: int,
         width: int = 8,
         heads: int = 1,
-        folded: bool = False,
-        boundary: Border = "black",
+        space_to_depth: bool = False,
+        padding: Padding = "black",
     ) -> None:
-        w, padding = width, 0 if boundary == "background" else 1
-        super().__init__(channels, clusters, heads)
-        self.folded = folded
-        self.boundary = boundary
-        entrance = (
-            [Unit(4 * channels, 2 * w, padding=padding)]
-            if folded
-            else [Unit(channels, w, padding=padding), Unit(w, 2 * w, pool=True)]
+        w, pixels = width, 0 if padding == "background" else 1
+        super().__init__(channels, n_outputs, heads)
+        self.space_to_depth = space_to_depth
+        self.padding = padding
+        stem = (
+            [Unit(4 * channels, 2 * w, padding=pixels)]
+            if space_to_depth
+            else [Unit(channels, w, padding=pixels), Unit(w, 2 * w, pool=True)]
         )
         self.units = nn.ModuleList(
             [
-                *entrance,
+                *stem,
                 Unit(2 * w, 2 * w, skip="open"),
                 Unit(2 * w, 2 * w, skip="close"),
                 Unit(2 * w, 4 * w, pool=True),
@@ -163,32 +162,32 @@ class ResNet9(ClusterNetwork):
         self.add_head(8 * w)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def enter(self, x: Tensor) -> Tensor:
-        """What the first unit sees."""
-        if self.boundary == "background":
-            x = on_background(x, 2, 2) if self.folded else on_background(x, 1, 1)
-        return fold(x) if self.folded else x
+    def prepare(self, x: Tensor) -> Tensor:
+        """The input of the first unit: padded and rearranged as configured."""
+        if self.padding == "background":
+            x = pad_with_background(x, 2, 2) if self.space_to_depth else pad_with_background(x, 1, 1)
+        return space_to_depth(x) if self.space_to_depth else x
 
     def features(self, x: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, 8 width)"""
-        kept = x = self.enter(x)
+        residual = x = self.prepare(x)
         for unit in self.units:
             assert isinstance(unit, Unit)
             if unit.skip == "open":
-                kept = x
+                residual = x
             x = unit(x)
             if unit.skip == "close":
-                x = x + kept
+                x = x + residual
         return x.mean((2, 3))
 
 
 def channels_last(views: Tensor) -> Tensor:
-    """The memory order in which small convolutions are fastest."""
+    """The memory layout in which small convolutions are fastest on a CPU."""
     return views.contiguous(memory_format=torch.channels_last)
 
 
 def flatten(network: nn.Module) -> Tensor:
-    """θ: all parameters that are trained, as one vector. (D,)"""
+    """θ: all trainable parameters as one vector. (D,)"""
     return torch.cat([p.detach().reshape(-1) for p in network.parameters() if p.requires_grad])
 
 
@@ -211,17 +210,17 @@ def load_flat(theta: Tensor, network: nn.Module) -> None:
 
 def draw_active_network(
     draw_network: Callable[[int], ClusterNetwork],
-    outputs_alive: Callable[[ClusterNetwork], int],
+    active_outputs: Callable[[ClusterNetwork], int],
     wanted: int,
     attempts: int = 100,
 ) -> ClusterNetwork:
-    """The first random start in which at least ``wanted`` outputs win some view; the liveliest if none does."""
+    """The first random network with at least ``wanted`` active outputs; the one with most if none has so many."""
     best, most = draw_network(0), -1
     for attempt in range(attempts):
         network = draw_network(attempt)
-        alive = outputs_alive(network)
-        if alive >= wanted:
+        active = active_outputs(network)
+        if active >= wanted:
             return network
-        if alive > most:
-            best, most = network, alive
+        if active > most:
+            best, most = network, active
     return best

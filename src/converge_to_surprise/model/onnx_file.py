@@ -1,4 +1,4 @@
-"""A model as one ONNX file, from raw images to clusters, for programs without torch."""
+"""Export a model as one ONNX file, from raw images to clusters, for programs without torch."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from torch import Tensor, nn
 from ..config.storage import write_atomically
 from ..core.views import make_views, to_float
 from .cluster_model import Model
-from .inference import reading_of
+from .inference import outputs_of
 
 OUTPUTS = ("cluster", "confidence", "second", "views_agree", "probabilities", "embedding")
 EXPORTED_WITH = 4
-"""Images in the batch that is traced; the file takes any number."""
+"""Images in the traced batch; the file accepts any number."""
 
 
 class Whole(nn.Module):
-    """Everything between a batch of raw images and its clusters."""
+    """From a batch of raw images to its clusters."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
         self.model = model
-        self.network = model.labeler.network
-        model.prepare()  # so that only what depends on the images is traced
+        self.network = model.active.network
+        model.prepare()  # only what depends on the images is traced
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """uint8 (N, C, H, W) -> cluster, confidence, second, views_agree (N,), probabilities, embedding (N, ...)"""
         view_i, view_j = make_views(to_float(images), self.model.config.views)
         features_i, features_j = self.network.features(view_i), self.network.features(view_j)
-        found = self.model.name(reading_of(self.network, features_i, features_j, self.model.labeler.sharpness))
-        return found.cluster, found.confidence, found.second, found.agreed, found.probabilities, found.embedding
+        found = self.model.interpret(outputs_of(self.network, features_i, features_j, self.model.active.sharpness))
+        return found.cluster, found.confidence, found.second, found.views_agree, found.probabilities, found.embedding
 
 
 def export(model: Model, path: Path) -> None:
@@ -46,7 +46,7 @@ def export(model: Model, path: Path) -> None:
         import onnxscript  # noqa: F401 - torch's exporter needs it
     except ImportError as error:
         raise ValueError(f"ONNX export needs {error.name}: pip install 'converge-to-surprise[onnx]'") from None
-    network = model.labeler.network
+    network = model.active.network
     home, training = next(network.parameters()).device, network.training
     example = torch.zeros(EXPORTED_WITH, *model.shape, dtype=torch.uint8)
     try:
@@ -62,7 +62,7 @@ def export(model: Model, path: Path) -> None:
     finally:
         network.to(home).train(training)
     about = {
-        "clusters": json.dumps(model.shown_names),
+        "clusters": json.dumps(model.cluster_names),
         "shape": json.dumps(model.shape),
         "model": "converge-to-surprise",
     }
@@ -71,7 +71,7 @@ def export(model: Model, path: Path) -> None:
 
 
 class _quiet:  # noqa: N801 - used like a function
-    """torch's exporter talks about its own steps."""
+    """Silences the log of torch's exporter."""
 
     def __enter__(self) -> None:
         self._before = logging.root.manager.disable

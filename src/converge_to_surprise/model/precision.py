@@ -1,19 +1,18 @@
-"""Numbers of less than 32 bits in training.
+"""Reduced precision in training.
 
-- ``tf32``: float32 that CUDA multiplies with 10 bits of mantissa. Without it, torch would do so in convolutions anyway.
-- ``bfloat16``, ``float16``: the network's backbone computes with 16 bits (autocast). The heads, softmax, counts, scores,
-  statistics of batch normalization, weights and the optimizer stay float32.
+- ``tf32``: float32 with products of 10 bits of mantissa on CUDA.
+- ``bfloat16``, ``float16``: the backbone computes in 16 bits (autocast). Heads, softmax, counts, scores, statistics of
+  batch normalization, weights and the optimizer stay in float32.
 
-Whatever labels images computes in float32.
+Inference is always in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from torch import Tensor
 
 from ..config import Precision
 
@@ -23,27 +22,25 @@ DEVICES: dict[Precision, tuple[str, ...]] = {
     "bfloat16": ("cpu", "cuda"),
     "float16": ("cuda",),
 }
-"""Where each of them can be used."""
+"""Devices that support each precision."""
 SIXTEEN_BITS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-SCALE, STEADY = "loss_scale", "steady_steps"
-"""What an optimizer remembers of float16: saved and continued with it."""
 
 
 def check(precision: Precision, device: torch.device) -> None:
-    """Refuse a precision that the device does not have."""
+    """Refuse a precision that the device does not support."""
     if precision != "float32" and device.type not in DEVICES[precision]:
         where = " or ".join(DEVICES[precision])
         raise ValueError(f"precision is {precision!r}, which needs device {where}; the device is {str(device)!r}")
 
 
 def lowered(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
-    """Within it the network's backbone computes with 16 bits, if wanted."""
+    """Within the block the backbone computes in 16 bits, if configured."""
     dtype = SIXTEEN_BITS.get(precision)
     return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
 
 def full(device: torch.device) -> AbstractContextManager[object]:
-    """Within it nothing is lowered, also inside ``lowered``."""
+    """Within the block nothing is computed in 16 bits, also inside ``lowered``."""
     if device.type in ("cpu", "cuda") and torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
@@ -51,9 +48,9 @@ def full(device: torch.device) -> AbstractContextManager[object]:
 
 @contextmanager
 def multiplying(precision: Precision, device: torch.device) -> Iterator[None]:
-    """Within it CUDA multiplies float32 as wanted, and with the same result every time.
+    """Within the block CUDA multiplies float32 with the configured precision and deterministically.
 
-    torch's own setting for convolutions is TF32, and its choice among algorithms may differ from run to run.
+    torch's default for convolutions is TF32, and its choice among algorithms may differ from run to run.
     """
     if device.type != "cuda":
         yield
@@ -70,34 +67,6 @@ def multiplying(precision: Precision, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def exact(device: torch.device) -> Iterator[None]:
-    """Within it everything is computed in float32, whatever is set outside."""
+    """Within the block everything is computed in float32."""
     with full(device), multiplying("float32", device):
         yield
-
-
-def descend(
-    loss: Tensor, descent: torch.optim.Optimizer, precision: Precision, complete: Callable[[], None] = lambda: None
-) -> None:
-    """One step of the optimizer down the gradient of the loss, which ``complete`` may complete: other processes may
-    have their share of it.
-
-    Gradients in float16 would vanish, so the loss is scaled up. Where that makes them overflow, the step is left out
-    and the scale is halved; after many steady steps it is doubled.
-    """
-    descent.zero_grad(set_to_none=True)
-    if precision != "float16":
-        loss.backward()  # type: ignore[no-untyped-call]
-        complete()
-        descent.step()
-        return
-    memory = descent.param_groups[0]
-    scaler = torch.amp.GradScaler(loss.device.type)
-    fresh = scaler.state_dict()
-    known = {"scale": memory.get(SCALE, fresh["scale"]), "_growth_tracker": memory.get(STEADY, 0)}
-    scaler.load_state_dict(fresh | known)
-    scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-    complete()
-    scaler.step(descent)
-    scaler.update()
-    state = scaler.state_dict()
-    memory[SCALE], memory[STEADY] = state["scale"], state["_growth_tracker"]

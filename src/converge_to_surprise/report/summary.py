@@ -64,10 +64,10 @@ def facts(description: Description, scores: dict[str, Any] | None, seconds: floa
 
 
 def _seed(description: Description, scores: dict[str, Any] | None) -> str:
-    starts = scores and scores.get("starts")
-    if not starts:
+    inits = scores and scores.get("initializations")
+    if not inits:
         return str(description.config.seed)
-    return f"{starts['seeds'][starts['taken']]} (start {starts['taken'] + 1} of {len(starts['seeds'])})"
+    return f"{inits['seeds'][inits['selected']]} (initialization {inits['selected'] + 1} of {len(inits['seeds'])})"
 
 
 def finished_title(clusters: int, images: int) -> str:

@@ -14,8 +14,8 @@ from ..config import files as configfile
 from ..core.rng import start_seeds
 from ..data import datasets
 from ..data.datasets import Dataset
+from ..data.store import fingerprint
 from ..runs.folder import Description, RunFolder
-from ..runs.session import fingerprint
 from .variants import FULL, VARIANTS, differences, flags
 
 Target = Literal["table1", "table2", "ablation", "curves"]

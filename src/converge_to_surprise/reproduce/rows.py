@@ -13,10 +13,10 @@ from .. import __version__
 from ..config.storage import read_json, write_json
 from ..core.metrics import balance
 from ..data.datasets import Dataset
+from ..data.store import fingerprint
+from ..model.assessment import Assessment, assess, read_result
 from ..runs.folder import Description, RunFolder
 from ..runs.load import load_newest_model
-from ..runs.result import Assessment, assess, read_result
-from ..runs.session import fingerprint
 from .plan import INDIFFERENT, Recipe, fit_command, job_name, mismatch, parse_name
 from .tables import Row
 

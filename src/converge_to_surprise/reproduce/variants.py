@@ -58,7 +58,7 @@ def _merges(config: Config) -> bool:
 
 def _without_merging(config: Config) -> Config:
     """Keep the merge stage, which chooses one head, but cut where all its clusters are left."""
-    finest = replace(config.merge, clusters=config.network.clusters, smallest=0.0)
+    finest = replace(config.merge, clusters=config.max_clusters, smallest=0.0)
     return replace(config, merge=finest) if _merges(config) else config
 
 

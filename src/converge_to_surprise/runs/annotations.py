@@ -1,16 +1,17 @@
-"""What a person made of a run's clusters: names, merges, noise. Kept in RUN/clusters.json, with earlier versions in it.
+"""Names, merges and noise marks that a person gave to a run's clusters: RUN/clusters.json, with earlier versions in it.
 
-The report page saves such a file, ``cts relabel`` checks it and puts it into the run folder, and whoever uses the run's
-model reads it there. The clusters themselves are never changed: everything can be taken back.
+The report page saves such a file, ``cts relabel`` checks it and copies it into the run folder, and everything that uses
+the run's model reads it there. The clusters themselves are never changed, so every annotation can be undone.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..config.storage import read_json, write_json
+from ..model.cluster_model import Annotations
 from .folder import RunFolder
 
 FORMAT = "converge-to-surprise clusters"
@@ -19,53 +20,42 @@ LONGEST_NAME = 100
 FORBIDDEN = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Unicode categories that have no place in a name: control characters, lone surrogates, line and paragraph ends."""
 DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""They make a name look like another one."""
+"""They can make a name look like another one."""
 FIELDS = frozenset({"cluster", "name", "into", "noise"})
 
 
-class Annotations(NamedTuple):
-    """What every cluster number stands for."""
-
-    names: list[str]
-    """The cluster's own name: its number unless it was given one."""
-    into: list[int]
-    """The cluster that it is a part of: itself unless it was merged. Chains of merges are followed to their end."""
-    noise: list[bool]
-    """Whether its images belong nowhere."""
-
-
 def no_annotations(clusters: int) -> Annotations:
-    """Nothing was named, merged or marked."""
+    """Every cluster is named by its number, none is merged or noise."""
     return Annotations([str(number) for number in range(clusters)], list(range(clusters)), [False] * clusters)
 
 
 def read_annotations(path: Path, clusters: int, identity: str) -> Annotations:
-    """Read and check a file for the run with this identity and so many clusters."""
+    """Read and check a file for the run with this identity and number of clusters."""
     return _names(_entries(read_json(path), path, identity), clusters, path)
 
 
 def apply_annotations(run: RunFolder, path: Path, clusters: int) -> Annotations:
-    """Put a checked file into the run folder; the one before it is kept for ``undo_annotations``."""
+    """Check a file and copy it into the run folder; the previous one is kept for ``undo_annotations``."""
     identity = run.description().identity
     entries = _entries(read_json(path), path, identity)
     names = _names(entries, clusters, path)
     with run.locked():
         earlier: list[Any] = []
-        if run.names.is_file():
-            before = read_json(run.names)
-            earlier = [*_earlier(before, run.names), _entries(before, run.names, identity)]
+        if run.annotations.is_file():
+            before = read_json(run.annotations)
+            earlier = [*_earlier(before, run.annotations), _entries(before, run.annotations, identity)]
         _write(run, identity, entries, earlier)
     return names
 
 
 def undo_annotations(run: RunFolder) -> bool:
-    """Take back the last file that was applied. Returns whether an earlier one is in force now."""
+    """Undo the last file that was applied. Returns whether an earlier one is in effect now."""
     with run.locked():
-        if not run.names.is_file():
-            raise ValueError(f"{run.path} was not relabeled: there is nothing to take back")
-        *earlier, last = [None, *_earlier(read_json(run.names), run.names)]
+        if not run.annotations.is_file():
+            raise ValueError(f"{run.path} was not relabeled: there is nothing to undo")
+        *earlier, last = [None, *_earlier(read_json(run.annotations), run.annotations)]
         if last is None:
-            run.names.unlink()
+            run.annotations.unlink()
             return False
         _write(run, run.description().identity, last, earlier[1:])
         return True
@@ -73,7 +63,8 @@ def undo_annotations(run: RunFolder) -> bool:
 
 def _write(run: RunFolder, identity: str, entries: list[Any], earlier: list[Any]) -> None:
     write_json(
-        run.names, {"format": FORMAT, "version": VERSION, "run": identity, "clusters": entries, "earlier": earlier}
+        run.annotations,
+        {"format": FORMAT, "version": VERSION, "run": identity, "clusters": entries, "earlier": earlier},
     )
 
 

@@ -1,7 +1,7 @@
 """Checkpoints: tensors as safetensors, everything else as JSON, written atomically, the last two kept.
 
-``step-N.safetensors`` is written first; ``step-N.json``, which carries a SHA-256 over both, makes the pair valid. So a
-checkpoint is either whole or not there, and damage is noticed instead of loaded.
+``step-N.safetensors`` is written first; ``step-N.json``, which holds a SHA-256 over both, makes the pair valid. So a
+checkpoint is either complete or absent, and damage is detected.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from typing import Any
 import safetensors.torch
 from torch import Tensor
 
-from ..config.files import read_bounded
-from ..config.storage import flush_folder, read_json, write_atomically, write_json
-from ..data.memory import check_memory
+from ..config.memory import check_memory
+from ..config.storage import flush_folder, read_bounded, read_json, write_atomically, write_json
 from ..search.snapshot import Snapshot
 
 FORMAT = "converge-to-surprise checkpoint"
-VERSION = 2
-READABLE = (1, VERSION)
-"""The checksum of version 1 did not cover the JSON part."""
+VERSION = 3
 KEEP = 2
 LARGEST = 2**40
 """Bytes; the free memory sets the real limit."""
@@ -37,20 +34,20 @@ def save(folder: Path, snapshot: Snapshot, run: str = "") -> Path:
     content = _serialized(_plain(snapshot))
     path = folder / f"{_stem(step)}.json"
     write_atomically(path.with_suffix(".safetensors"), content)
-    data = json.loads(json.dumps(snapshot.data))  # as it will be read: names of numbers become words
-    digest = _checksum(content, VERSION, run, data)
+    data = json.loads(json.dumps(snapshot.data))  # as it will be read: numeric keys become strings
+    digest = _checksum(content, run, data)
     write_json(path, {"format": FORMAT, "version": VERSION, "run": run, "sha256": digest, "data": data})
     tidy(folder, step)
     return path
 
 
 def _serialized(tensors: dict[str, Tensor]) -> bytes:
-    # Where memory runs out, safetensors does not raise but panics, all over the terminal: ask for the memory before.
+    # Without memory safetensors panics and prints to the terminal: request the memory first.
     bytearray(2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()))
     try:
         return safetensors.torch.save(tensors)
     except BaseException as error:
-        if type(error).__name__ == "PanicException":  # how safetensors says that it got no memory
+        if type(error).__name__ == "PanicException":  # raised by safetensors when it gets no memory
             raise MemoryError(str(error)) from None
         raise
 
@@ -72,13 +69,13 @@ def _plain(snapshot: Snapshot) -> dict[str, Tensor]:
 
 
 def tidy(folder: Path, step: int) -> None:
-    """Keep the newest two checkpoints up to this step. What is newer is of a time that will be lived through again."""
+    """Keep the newest two checkpoints up to this step. Newer ones belong to steps that will be repeated."""
     found = _newest_first(folder)
     newer = [path for path in found if path.stem > _stem(step)]
     for path in [*newer, *found[len(newer) + KEEP :]]:
         path.unlink()
     for tensors in folder.glob("step-*.safetensors"):
-        if not tensors.with_suffix(".json").exists():  # of an old checkpoint, or of one that was never finished
+        if not tensors.with_suffix(".json").exists():  # of an old or an incomplete checkpoint
             tensors.unlink()
 
 
@@ -86,22 +83,21 @@ def _stem(step: int) -> str:
     return f"step-{step:09d}"
 
 
-def _checksum(content: bytes, version: int, run: object, data: dict[str, Any]) -> str:
+def _checksum(content: bytes, run: object, data: dict[str, Any]) -> str:
     digest = hashlib.sha256(content)
-    if version > 1:
-        digest.update(json.dumps([version, run, data], sort_keys=True).encode())
+    digest.update(json.dumps([VERSION, run, data], sort_keys=True).encode())
     return digest.hexdigest()
 
 
 def load_newest(folder: Path, run: str = "") -> tuple[Snapshot | None, list[str]]:
-    """The newest checkpoint that is whole, or None if there is none at all, and what is wrong with newer ones.
+    """The newest intact checkpoint, or None if there is none, and what is wrong with newer ones.
 
-    If there are checkpoints but every one is damaged, a ValueError says why for each.
+    If there are checkpoints but all are damaged, a ValueError gives the reason for each.
     """
     problems: list[str] = []
     for path in _newest_first(folder):
         try:
-            return load(path, run), [f"{problem}; using the checkpoint before it" for problem in problems]
+            return load(path, run), [f"{problem}; using the previous checkpoint" for problem in problems]
         except ValueError as error:
             problems.append(str(error))
     if problems:
@@ -116,8 +112,8 @@ def load(path: Path, run: str = "") -> Snapshot:
         raise ValueError(f"{path} is not a checkpoint of this program")
     if not isinstance(data := description.get("data"), dict):
         raise ValueError(f"{path} is damaged: it has no data")
-    if (version := description.get("version")) not in READABLE:
-        raise ValueError(f"{path} has version {version}; this program reads versions up to {VERSION}")
+    if (version := description.get("version")) != VERSION:
+        raise ValueError(f"{path} has version {version!r}; this program reads version {VERSION}")
     if description.get("run") != run:
         raise ValueError(f"{path} is a checkpoint of another run: its images or settings are not this run's")
     tensors = path.with_suffix(".safetensors")
@@ -126,7 +122,7 @@ def load(path: Path, run: str = "") -> Snapshot:
         content = read_bounded(tensors, LARGEST)
     except (OSError, MemoryError) as error:
         raise ValueError(f"cannot read the checkpoint {tensors}: {error}") from None
-    if _checksum(content, version, run, data) != description.get("sha256"):
+    if _checksum(content, run, data) != description.get("sha256"):
         raise ValueError(f"the checkpoint {tensors} or its {path.name} is truncated or damaged: the checksum differs")
     return Snapshot(_parse(content, tensors), data)
 
@@ -134,7 +130,7 @@ def load(path: Path, run: str = "") -> Snapshot:
 def _parse(content: bytes, path: Path) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load(content)
-    except Exception as error:  # a kind of number that torch lacks is no SafetensorError
+    except Exception as error:  # an unknown number format is not a SafetensorError
         raise ValueError(f"the checkpoint {path} cannot be read: {error}") from None
 
 

@@ -1,14 +1,15 @@
 """The layout of a run folder, its lock and its history.
 
-RUN/config.json         what determines the run: source of the images, their fingerprint, the effective configuration
+RUN/config.json         everything that determines the run: source of the images, their fingerprint, the effective configuration
 RUN/history.jsonl       one record per step
 RUN/checkpoints/        the last two checkpoints
 RUN/result.json         the clusters that were found (when finished)
 RUN/labels.csv          the cluster of every training image (when finished)
-RUN/model.safetensors   everything needed to sort other images (when finished)
-RUN/clusters.json       names, merges and noise as a person marked them (after `cts relabel`)
-RUN/report.html         the page to look at (when finished)
-RUN/quarantine.csv      files that could not be read, with the reason (picture folders)
+RUN/model.safetensors   everything needed to label other images (when finished)
+RUN/outputs.safetensors the outputs for every training image, from which the page is made (when finished)
+RUN/clusters.json       names, merges and noise marks (after `cts relabel`)
+RUN/report.html         the report page (when finished)
+RUN/quarantine.csv      skipped files with the reason (folders of pictures)
 """
 
 from __future__ import annotations
@@ -28,28 +29,19 @@ from filelock import FileLock, Timeout
 
 from ..config import Config
 from ..config.files import overlay, to_dict, typed
-from ..config.storage import read_json, write_atomically, write_json
+from ..config.storage import read_json, write_atomically, write_json, wrong_version
 from ..config.text import parse_json
 from ..data.image_options import LabelSource
 from ..search.record import Record
 
 FORMAT = "converge-to-surprise run"
-VERSION = 1
+VERSION = 2
 LOCK = ".lock"
-LATER = {
-    ("", "precision"): "float32",
-    ("", "processes"): 1,
-    ("", "starts"): 1,
-    ("views", "background"): "kept",
-    ("network", "boundary"): "black",
-    ("relaxed", "refine_temperature"): 0.025,
-}
-"""Settings that came later, by section and name, and what earlier versions did: a run of theirs stays what it was."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What determines a run."""
+    """Everything that determines a run."""
 
     source: str
     data_dir: str | None
@@ -62,18 +54,13 @@ class Description:
     program: str
     """Version of this program that began the run."""
     config: Config
-    labels: LabelSource = "none"
+    labels: LabelSource
     """Where the classes of pictures come from; for evaluation only."""
 
     @property
     def identity(self) -> str:
-        """Tells this run from others: images and configuration, hashed."""
-        data = to_dict(self.config)
-        for (section, name), before in LATER.items():
-            place = data[section] if section else data
-            if place[name] == before:
-                del place[name]
-        settings = json.dumps(data, sort_keys=True)
+        """A hash of images and configuration, which identifies the run."""
+        settings = json.dumps(to_dict(self.config), sort_keys=True)
         return hashlib.sha256(f"{self.fingerprint} {settings}".encode()).hexdigest()
 
     def plain(self) -> dict[str, Any]:
@@ -84,8 +71,7 @@ class Description:
     def parse(cls, data: dict[str, Any]) -> Description:
         """A description from plain data; a ValueError says what is wrong with it."""
         kinds = typing.get_type_hints(cls)
-        # Earlier versions did not say where the labels come from.
-        if wrong := (data.keys() | {"labels"}) ^ kinds.keys():
+        if wrong := data.keys() ^ kinds.keys():
             raise ValueError(f"{', '.join(sorted(wrong))} is missing or unknown")
         given = {name: typed(value, kinds[name], name) for name, value in data.items() if name != "config"}
         found = cls(**given, config=overlay(Config(), data["config"]))
@@ -95,7 +81,7 @@ class Description:
 
 
 class RunFolder:
-    """A run folder by its path. Opening and creating check; the rest trusts."""
+    """A run folder by its path."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -105,17 +91,18 @@ class RunFolder:
         self.result = path / "result.json"
         self.labels = path / "labels.csv"
         self.model = path / "model.safetensors"
-        self.names = path / "clusters.json"
+        self.outputs = path / "outputs.safetensors"
+        self.annotations = path / "clusters.json"
         self.quarantine = path / "quarantine.csv"
         self.report = path / "report.html"
         self.force = False
-        """Whether an earlier run in this folder may be given up."""
-        self._lock = FileLock(path / LOCK, timeout=0)  # of one folder object: whoever holds it may take it again
+        """Whether an earlier run in this folder may be overwritten."""
+        self._lock = FileLock(path / LOCK, timeout=0)  # reentrant within one RunFolder object
 
     @property
     def _files(self) -> tuple[Path, ...]:
-        """What a run writes, in the order in which an earlier run is given up."""
-        result = (self.result, self.labels, self.model, self.names, self.quarantine, self.report)
+        """The files of a run, in the order in which an earlier run is removed."""
+        result = (self.result, self.labels, self.model, self.outputs, self.annotations, self.quarantine, self.report)
         return (*result, self.history, self.config)
 
     @classmethod
@@ -125,19 +112,21 @@ class RunFolder:
         if not run.config.is_file():
             raise ValueError(f"{path} is not a run folder: it has no config.json")
         if run.checkpoints.is_symlink():
-            raise ValueError(f"{run.checkpoints} leads out of the run folder; put the folder itself there")
+            raise ValueError(
+                f"{run.checkpoints} is a link that leaves the run folder; replace it with the folder itself"
+            )
         return run
 
     @classmethod
     def claim(cls, path: Path, force: bool) -> RunFolder:
-        """A folder for a new run; nothing is touched yet. An earlier run is given up only with ``force``."""
+        """A folder for a new run; nothing is changed yet. An earlier run is overwritten only with ``force``."""
         run = cls(path)
         run.force = force
         run.check_free()
         return run
 
     def check_free(self) -> None:
-        """Refuse a folder that holds anything but what may be given up."""
+        """Refuse a folder that holds anything that must not be overwritten."""
         path = self.path
         if path.exists() and not path.is_dir():
             raise ValueError(f"--out is {path}, which is a file; give a folder")
@@ -162,7 +151,7 @@ class RunFolder:
             file.unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Remove what a kill in the middle of a write left behind. Only for who holds the lock."""
+        """Remove temporary files of interrupted writes. The lock must be held."""
         for leftover in [*self._leftovers(), *self.checkpoints.glob(".step-*")]:
             leftover.unlink(missing_ok=True)
 
@@ -171,7 +160,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder for this process; the lock goes with the process, however it ends."""
+        """Lock the folder for this process; the lock ends with the process."""
         try:
             with self._lock:
                 yield
@@ -190,14 +179,14 @@ class RunFolder:
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise ValueError(f"{self.config} does not describe a run of this program")
         if (version := data.pop("version", None)) != VERSION:
-            raise ValueError(f"{self.config} has version {version}; this program reads version {VERSION}")
+            raise ValueError(f"cannot read the run {self.path}: {wrong_version(version, VERSION)}")
         try:
             return Description.parse(data)
         except ValueError as error:
             raise ValueError(f"{self.config} is damaged: {error}") from None
 
     def records(self) -> list[dict[str, Any]]:
-        """The history: every line that is a whole record of a later step than those before it."""
+        """The history: every line that is a complete record of a later step than those before it."""
         found: list[dict[str, Any]] = []
         if self.history.is_file():
             with self.history.open("rb") as file:
@@ -208,11 +197,11 @@ class RunFolder:
         return found
 
     def missing_before(self, step: int) -> int:
-        """How many records of the steps before this one the history has lost: none, unless the file was damaged."""
+        """Number of missing records of earlier steps: none, unless the file was damaged."""
         return step - len([record for record in self.records() if record["step"] < step])
 
-    def forget_after(self, step: int) -> None:
-        """Cut the history to the steps before ``step``: those after a checkpoint will be done again."""
+    def truncate_history(self, step: int) -> None:
+        """Cut the history to the steps before ``step``: those after a checkpoint will be repeated."""
         kept = [record for record in self.records() if record["step"] < step]
         write_atomically(self.history, b"".join(_line(record) for record in kept))
 
@@ -223,7 +212,7 @@ class RunFolder:
 
 
 class HistoryFile:
-    """The open end of a history."""
+    """A history file that is being appended to."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -232,7 +221,7 @@ class HistoryFile:
         self._file.write(_line(dataclasses.asdict(record)))
         self._file.flush()
 
-    def to_disk(self) -> None:
+    def flush(self) -> None:
         os.fsync(self._file.fileno())
 
 
@@ -240,7 +229,7 @@ _KINDS = {name: (int, float) if kind is float else kind for name, kind in typing
 
 
 def _record(line: bytes) -> dict[str, Any] | None:
-    """The record in a line of the history; None if a crash or a damaged disk left less than that."""
+    """The record in a line of the history; None if the line is incomplete or damaged."""
     try:
         record = parse_json(line)
     except ValueError:

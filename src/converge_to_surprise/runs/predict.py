@@ -1,12 +1,13 @@
-"""``cts predict``: the cluster of every image as a table, written as it grows, continued where it was interrupted.
+"""Write the cluster of every image as a table that can be continued after an interruption.
 
-Rows go to ``OUT.part`` and, every few seconds, ``OUT.part.json`` says up to where they are good. Whoever begins again
-cuts the table there and goes on. At the end the table is renamed, or turned into Parquet.
+Rows are appended to ``OUT.part``; every few seconds ``OUT.part.json`` records up to where they are complete. A later call
+truncates the table there and continues. At the end the table is renamed, or converted to Parquet.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import shutil
@@ -14,23 +15,25 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 
 from ..config.storage import flush_folder, read_json, write_json
 from ..data.source import CHUNK, Source
-from ..distributed.group import SINGLE, ProcessGroup
+from ..distributed.group import current
 from ..model.cluster_model import Model, Prediction
+from .folder import RunFolder
 from .labels import columns, rows
+from .load import load_model
 
 SAVE_SECONDS = 2.0
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """How the table shall be made."""
+class TableOptions:
+    """What the table contains."""
 
     embedding: bool = False
     min_confidence: float = 0.0
@@ -48,19 +51,19 @@ class Predicted:
 
 
 class _Part:
-    """A table that grows, and up to where it is good."""
+    """A table that is being written, and up to where it is complete."""
 
     def __init__(self, out: Path, job: str, rank: int = 0) -> None:
         self.out = out
         stem = f"{out.name}.part{rank or ''}"
         self.table = out.with_name(stem)
-        self.aside = out.with_name(f"{stem}.quarantine")
+        self.skipped = out.with_name(f"{stem}.quarantine")
         self.state = out.with_name(f"{stem}.json")
         self.job = job
 
     def begin(self, start: int) -> dict[str, int]:
-        """Where to go on: what the last good state says, if it is of the same job; else from the start."""
-        fresh = {"done": start, "images": 0, "quarantined": 0, "table": 0, "aside": 0}
+        """The last saved state if it belongs to the same job, otherwise the initial state."""
+        fresh = {"done": start, "images": 0, "quarantined": 0, "table": 0, "skipped": 0}
         state = fresh
         if self.state.is_file():
             try:
@@ -69,75 +72,107 @@ class _Part:
                 found = None
             if isinstance(found, dict) and found.get("job") == self.job and self._sizes_fit(found):
                 state = {name: int(found[name]) for name in fresh}
-        for path, size in ((self.table, state["table"]), (self.aside, state["aside"])):
+        for path, size in ((self.table, state["table"]), (self.skipped, state["skipped"])):
             with path.open("ab") as file:
                 file.truncate(size)
         return state
 
     def _sizes_fit(self, found: dict[str, Any]) -> bool:
         try:
-            return bool(self.table.stat().st_size >= found["table"] and self.aside.stat().st_size >= found["aside"])
+            return bool(self.table.stat().st_size >= found["table"] and self.skipped.stat().st_size >= found["skipped"])
         except (OSError, KeyError, TypeError):
             return False
 
     def remove(self) -> None:
-        for path in (self.table, self.aside, self.state):
+        for path in (self.table, self.skipped, self.state):
             path.unlink(missing_ok=True)
 
 
 def predict(
-    model: Model,
-    source: Source,
-    out: Path,
-    wishes: Wishes,
-    identity: str,
-    progress: Progress,
-    world: ProcessGroup = SINGLE,
+    model: Model, source: Source, out: Path, options: TableOptions, identity: str, progress: Progress
 ) -> Predicted:
-    """Write the table of a source's images to ``out`` (.csv or .parquet); ``identity`` tells the model from others.
+    """Write the table of a source's images to ``out`` (.csv or .parquet); ``identity`` identifies the model.
 
-    Several processes write a part each, of whole chunks, so that what is said of an image does not depend on their
-    number; the first one joins the parts.
+    Each process of the current group writes a part, of whole chunks, so that the prediction for an image does not depend
+    on their number; the first one joins the parts.
     """
     check_out(out)
-    wanted = [identity, source.identity, wishes.embedding, wishes.min_confidence, model.level, world.size]
-    parts = [_Part(out, json.dumps(wanted), rank) for rank in range(world.size)]
-    own = world.part(len(source), CHUNK)
-    state = _fill(model, source, parts[world.rank], wishes, own, progress)
+    group = current()
+    job = [identity, source.identity, options.embedding, options.min_confidence, model.cut_at, group.size]
+    parts = [_Part(out, json.dumps(job), rank) for rank in range(group.size)]
+    own = group.part(len(source), CHUNK)
+    state = _fill(model, source, parts[group.rank], options, own, progress)
     found = [state["images"], state["quarantined"], state.pop("resumed") - own.start]
-    images, quarantined, resumed = world.gather(torch.tensor([found]), world.size).sum(0).tolist()
-    if world.rank == 0:
+    images, quarantined, resumed = group.gather(torch.tensor([found]), group.size).sum(0).tolist()
+    if group.rank == 0:
         _join(parts)
         _finish(parts[0], quarantined)
     return Predicted(images, quarantined, _quarantine(out), resumed)
 
 
-def _fill(model: Model, source: Source, part: _Part, wishes: Wishes, own: range, progress: Progress) -> dict[str, int]:
-    """Write the rows of some images, from where that was interrupted."""
+class Job(NamedTuple):
+    """A prediction as plain data, for the other processes of a group."""
+
+    run: str
+    n_clusters: int | None
+    source: str
+    split: Literal["train", "test"]
+    data_dir: str | None
+    out: str
+    identity: str
+
+
+def predict_as_worker(job: list[Any], options: dict[str, Any]) -> None:
+    """The share of another process."""
+    told = Job(*job)
+    model = load_cut_model(Path(told.run), told.n_clusters)
+    source = Source.open(told.source, model.shape, told.split, None if told.data_dir is None else Path(told.data_dir))
+    predict(model, source, Path(told.out), TableOptions(**options), told.identity, lambda done, total: None)
+
+
+def load_cut_model(path: Path, n_clusters: int | None) -> Model:
+    """The model of a finished run or of a model file, cut at ``n_clusters`` if given."""
+    model = load_model(path)
+    return model if n_clusters is None else model.cut(n_clusters)
+
+
+def model_identity(path: Path) -> str:
+    """A hash that identifies a model and its annotations."""
+    files = [path] if path.is_file() else [RunFolder(path).model, RunFolder(path).annotations]
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes() if file.is_file() else b"-")
+    return digest.hexdigest()
+
+
+def _fill(
+    model: Model, source: Source, part: _Part, options: TableOptions, own: range, progress: Progress
+) -> dict[str, int]:
+    """Write the rows of some images, from where the last call ended."""
     state = part.begin(own.start)
     state["resumed"] = state["done"]
     first = "path" if source.listing is not None else "image"
     with (
         part.table.open("a", encoding="utf-8", newline="", errors="surrogateescape") as table,
-        part.aside.open("a", encoding="utf-8", newline="", errors="surrogateescape") as aside,
+        part.skipped.open("a", encoding="utf-8", newline="", errors="surrogateescape") as skipped,
     ):
-        writer, quarantine = csv.writer(table, lineterminator="\n"), csv.writer(aside, lineterminator="\n")
+        writer, quarantine = csv.writer(table, lineterminator="\n"), csv.writer(skipped, lineterminator="\n")
         if state["table"] == 0:
-            width = model.labeler.network.head.in_features
-            writer.writerow([*columns(first, model), *(f"e{k}" for k in range(width if wishes.embedding else 0))])
+            width = model.active.network.head.in_features
+            writer.writerow([*columns(first, model), *(f"e{k}" for k in range(width if options.embedding else 0))])
         due = time.monotonic() + SAVE_SECONDS
-        for chunk in source.chunks(range(state["done"], own.stop), wishes.threads):
+        for chunk in source.chunks(range(state["done"], own.stop), options.threads):
             seen = 0
             for found in model.predict(chunk.images):
                 names = chunk.names[seen : seen + len(found.cluster)]
-                writer.writerows(_rows(found, names, model, wishes))
+                writer.writerows(_rows(found, names, model, options))
                 seen += len(names)
             quarantine.writerows(chunk.quarantined)
             state["done"] = chunk.stop
             state["images"] += seen
             state["quarantined"] += len(chunk.quarantined)
             if time.monotonic() >= due:
-                for name, file in (("table", table), ("aside", aside)):
+                for name, file in (("table", table), ("skipped", skipped)):
                     file.flush()
                     os.fsync(file.fileno())
                     state[name] = os.fstat(file.fileno()).st_size
@@ -150,7 +185,7 @@ def _fill(model: Model, source: Source, part: _Part, wishes: Wishes, own: range,
 def _join(parts: list[_Part]) -> None:
     """Put the tables of all parts behind that of the first, without their headings."""
     first, *others = parts
-    for column in ("table", "aside"):
+    for column in ("table", "skipped"):
         with getattr(first, column).open("ab") as whole:
             for other in others:
                 with getattr(other, column).open("rb") as file:
@@ -176,11 +211,11 @@ def check_out(out: Path) -> None:
             ) from None
 
 
-def _rows(found: Prediction, names: Any, model: Model, wishes: Wishes) -> list[list[Any]]:
-    sure = found.confidence >= wishes.min_confidence
+def _rows(found: Prediction, names: Any, model: Model, options: TableOptions) -> list[list[Any]]:
+    sure = found.confidence >= options.min_confidence
     found = found._replace(cluster=torch.where(sure, found.cluster, -1))
     table = list(rows(found, names, model))
-    if wishes.embedding:
+    if options.embedding:
         for row, vector in zip(table, found.embedding.tolist(), strict=True):
             row += [f"{value:.6g}" for value in vector]
     return table
@@ -198,7 +233,7 @@ def _finish(part: _Part, quarantined: int) -> None:
     quarantine = _quarantine(part.out)
     if quarantined:
         header = b"file,reason\n"
-        quarantine.write_bytes(header + part.aside.read_bytes())
+        quarantine.write_bytes(header + part.skipped.read_bytes())
     else:
         quarantine.unlink(missing_ok=True)
     part.remove()

@@ -1,118 +1,63 @@
-"""From images to a finished run: begin, carry on, stop safely, resume."""
+"""From images to a finished run: begin, train, stop safely, resume."""
 
 from __future__ import annotations
 
-import hashlib
 import platform
-import signal
-import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from .. import __version__
 from ..config import Config
 from ..config.storage import write_json
+from ..data import datasets
 from ..data.datasets import Dataset
-from ..data.image_options import LabelSource
-from ..distributed import launch as distributed
-from ..distributed.group import ProcessGroup
-from ..model import devices
-from ..model import model_file as modelfile
-from ..model import validation as vetting
-from ..model.cluster_model import CalibratedNetwork, Model
-from ..model.inference import Outputs
+from ..data.image_options import ImageOptions, LabelSource
+from ..data.store import fingerprint
+from ..distributed import launch
+from ..distributed.errors import WorkerLost
+from ..distributed.group import current
+from ..model import devices, model_file
+from ..model.assessment import Assessment, evaluate
+from ..model.validation import check_network
+from ..search.chunking import resolve_hardware
 from ..search.record import Record
-from ..search.trainer import Trainer
+from ..search.restarts import Restarts
 from . import checkpoint
 from .folder import Description, RunFolder
-from .labels import write_labels, write_quarantine
-from .load import of_this_run
-from .result import Assessment, judge
+from .interruption import Interruption, interruptible
+from .labels import SavedOutputs, write_labels, write_quarantine
+from .load import fits_run
+from .snapshot_check import check_position, check_snapshot
 
-RESTARTS = 3
-"""How often helpers that are lost are replaced."""
+MAX_RESTARTS = 3
+"""How often lost workers are replaced."""
+KEEP = ("probabilities", "features")
+"""What a run keeps of the outputs for its training images: the table of labels and the page are made from it."""
 Reader = Callable[[Record], None]
-"""Gets every record of the stream: a progress bar, a log."""
+"""Receives every record: a progress bar, a log."""
 
 
-class Interrupted(Exception):  # noqa: N818 - not an error
-    """A signal asked the program to stop; what was done is saved."""
+class Origin(NamedTuple):
+    """Where the images of a run come from, and its preset."""
 
-    def __init__(self, signal_number: int, hint: str = "the run is saved: continue it with `cts resume`") -> None:
-        super().__init__(signal.Signals(signal_number).name)
-        self.signal_number = signal_number
-        self.hint = hint
-
-
-class _Interruption:
-    """Turns SIGINT and SIGTERM into ``Interrupted``, but never in the middle of writing a file."""
-
-    def __init__(self) -> None:
-        self._computing = False
-        self._pending: int | None = None
-
-    def __call__(self, signal_number: int, frame: FrameType | None) -> None:
-        self._pending = signal_number
-        if self._computing:
-            self._computing = False
-            raise Interrupted(signal_number)
-
-    @contextmanager
-    def allowed(self) -> Iterator[None]:
-        self._computing = True
-        try:
-            if self._pending is not None:
-                raise Interrupted(self._pending)
-            yield
-        finally:
-            self._computing = False
+    source: str
+    preset: str
+    data_dir: Path | None = None
+    labels: LabelSource = "none"
 
 
-@contextmanager
-def _interruptible() -> Iterator[_Interruption]:
-    interruption = _Interruption()
-    if threading.current_thread() is not threading.main_thread():
-        yield interruption  # signals reach the main thread only; whoever runs there decides
-        return
-    before = {number: signal.signal(number, interruption) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield interruption
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def fingerprint(images: Tensor) -> str:
-    """SHA-256 over shape and pixels."""
-    digest = hashlib.sha256(repr(tuple(images.shape)).encode())
-    for start in range(0, len(images), 4096):
-        digest.update(images[start : start + 4096].contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
-def begin(
-    run: RunFolder,
-    dataset: Dataset,
-    source: str,
-    data_dir: Path | None,
-    preset: str,
-    config: Config,
-    labels: LabelSource = "none",
-) -> Trainer:
-    """Check that images and settings fit, then describe the run in its folder. Nothing is touched if they do not."""
+def begin(run: RunFolder, dataset: Dataset, origin: Origin, config: Config) -> Restarts:
+    """Check that images and settings fit, then describe the run in its folder. Nothing is written if they do not."""
     devices.check(config.device)
-    vetting.check_network(config, dataset.train.images.shape[1])
-    trainer = Trainer(dataset.train.images, config)
+    check_network(config, dataset.train.images.shape[1])
+    search = Restarts(dataset.train.images, config)
     run.make()
     with run.locked():
         run.check_free()  # again: another process may have been faster
@@ -121,46 +66,46 @@ def begin(
         channels, height, width = images.shape[1:]
         run.describe(
             Description(
-                source=source,
-                data_dir=None if data_dir is None else str(data_dir.resolve()),
-                preset=preset,
+                source=origin.source,
+                data_dir=None if origin.data_dir is None else str(origin.data_dir.resolve()),
+                preset=origin.preset,
                 fingerprint=fingerprint(images),
                 images=len(images),
                 shape=(channels, height, width),
                 program=__version__,
-                config=trainer.config,
-                labels=labels,
+                config=search.config,
+                labels=origin.labels,
             )
         )
-    return trainer
+    return search
 
 
-def reopen(run: RunFolder, dataset: Dataset) -> tuple[Trainer, list[str]]:
-    """The trainer of an earlier session at its last checkpoint, and warnings about damaged newer ones."""
+def reopen(run: RunFolder, dataset: Dataset) -> tuple[Restarts, list[str]]:
+    """The search of an earlier session at its last checkpoint, and warnings about damaged newer ones."""
     description = run.description()
     if fingerprint(dataset.train.images) != description.fingerprint:
         raise ValueError(f"{description.source} does not hold the images that {run.path} was begun with")
     devices.check(description.config.device)
-    vetting.check_network(description.config, description.shape[0])
-    trainer = Trainer(dataset.train.images, description.config)
+    check_network(description.config, description.shape[0])
+    search = Restarts(dataset.train.images, description.config)
     snapshot, problems = checkpoint.load_newest(run.checkpoints, description.identity)
     if snapshot is not None:
-        with of_this_run(run):
-            vetting.check_snapshot(snapshot, description.config, dataset.train.images.shape[1])
-            vetting.check_position(snapshot, description.config, description.shape[0], len(dataset.train))
-            trainer.restore(snapshot)
-    if missing := run.missing_before(trainer.step):
-        problems.append(f"{run.history} is damaged: {missing} of its first {trainer.step} records are lost for good")
-    return trainer, problems
+        with fits_run(run):
+            check_snapshot(snapshot, description.config, dataset.train.images.shape[1])
+            check_position(snapshot, description.config, len(dataset.train))
+            search.restore(snapshot)
+    if missing := run.missing_before(search.step):
+        problems.append(f"{run.history} is damaged: {missing} of its first {search.step} records are lost")
+    return search, problems
 
 
-def reattach(run: RunFolder, dataset: Dataset, config: Config) -> tuple[Trainer, list[str]]:
-    """The trainer of a run that the same command began, with the same images and settings; else the run is refused."""
+def reattach(run: RunFolder, dataset: Dataset, config: Config) -> tuple[Restarts, list[str]]:
+    """The search of a run begun by the same command with the same images and settings; other runs are refused."""
     description = run.description()
-    wanted, begun = devices.effective(config, dataset.train.images), description.config
-    # How many threads and processes there are, and how much memory, can change when machines are lost or join.
-    chunk = replace(wanted.evolution, chunk=begun.evolution.chunk)
-    same = replace(wanted, threads=begun.threads, processes=begun.processes, evolution=chunk)
+    wanted, begun = resolve_hardware(config, dataset.train.images), description.config
+    # The numbers of threads and processes and the free memory can change when machines are lost or join.
+    evolution = replace(wanted.evolution, chunk_size=begun.evolution.chunk_size)
+    same = replace(wanted, threads=begun.threads, processes=begun.processes, evolution=evolution)
     if same != begun or fingerprint(dataset.train.images) != description.fingerprint:
         raise ValueError(
             f"{run.path} already holds a run, with other images or settings; under torchrun it is never replaced, "
@@ -171,119 +116,119 @@ def reattach(run: RunFolder, dataset: Dataset, config: Config) -> tuple[Trainer,
 
 
 def update_data_dir(run: RunFolder, data_dir: Path | None) -> None:
-    """Remember where the named data sets are now, if that was said: helpers look there too."""
+    """Record where the named data sets are now, if given: workers look there too."""
     if data_dir is not None:
         with run.locked():
             run.describe(replace(run.description(), data_dir=str(data_dir.resolve())))
 
 
-def train_with_workers(
-    run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[Reader], world: ProcessGroup
-) -> Assessment:
-    """``train`` with as many processes as there are or are wanted. Helpers that were started here and are lost are
-    started again, a few times.
-    """
+def train_with_workers(run: RunFolder, search: Restarts, dataset: Dataset, readers: list[Reader]) -> Assessment:
+    """``train`` with the configured number of processes. Lost workers of this machine are replaced, a few times."""
     restarts = 0
     while True:
         try:
-            with distributed.helped(world, trainer.config.processes) as team:
-                trainer.join(team)
-                return train(run, trainer, dataset, readers)
-        except distributed.WorkerLost as lost:
+            with launch.workers(search.config.processes):
+                return train(run, search, dataset, readers)
+        except WorkerLost as lost:
             saved, _ = checkpoint.load_newest(run.checkpoints, run.description().identity)
-            if saved is None or restarts == RESTARTS or not world.alone:
+            if saved is None or restarts == MAX_RESTARTS or not launch.joined_group().is_single:
                 raise
             restarts += 1
-            warnings.warn(f"{lost}; its work is begun again at step {saved.data['step']}", stacklevel=2)
-            trainer.restore(saved)
+            warnings.warn(f"{lost}; its work is repeated from step {saved.data['step']}", stacklevel=2)
+            search.restore(saved)
 
 
-def train(run: RunFolder, trainer: Trainer, dataset: Dataset, readers: list[Reader]) -> Assessment:
-    """Work through what remains of the schedule and write the result.
+def train(run: RunFolder, search: Restarts, dataset: Dataset, readers: list[Reader]) -> Assessment:
+    """Work through the remaining schedule and write the result.
 
-    A stop by signal or error loses nothing but the step it falls into: the state after the last finished step is saved.
+    A stop by signal or error loses at most the step it interrupts: the state after the last completed step is saved.
     """
-    seconds = trainer.config.checkpoint_seconds
-    with run.locked(), _interruptible() as interruption:
+    with run.locked(), interruptible() as interruption:
         description = run.description()
-        if description.config != trainer.config or description.images != len(trainer.images):
-            raise ValueError(f"{run.path} holds another run by now; another process began it")
-        identity = description.identity
+        if description.config != search.config or description.images != len(search.images):
+            raise ValueError(f"{run.path} holds another run now; another process began it")
         run.sweep()
-        checkpoint.tidy(run.checkpoints, trainer.step)  # before the history: it must never be shorter than a checkpoint
-        run.forget_after(trainer.step)
-        if not trainer.world.alone:
-            distributed.order(trainer.world, "train", {"description": description.plain()})
-            trainer.world.tell(checkpoint.pack(trainer.snapshot()))
+        checkpoint.tidy(run.checkpoints, search.step)  # first: the history must never be shorter than a checkpoint
+        run.truncate_history(search.step)
+        group = current()
+        if not group.is_single:
+            launch.send_command(group, "train", {"description": description.plain()})
+            group.broadcast(checkpoint.pack(search.snapshot()))
         if dataset.quarantine:
             write_quarantine(run.quarantine, dataset.quarantine)
-        with run.history_file() as history:
-            latest, saved, due = trainer.snapshot(), trainer.step, time.monotonic() + seconds
-            records = trainer.run()
-            try:
-                while True:
-                    with interruption.allowed():
-                        record = next(records, None)
-                    if record is None:
-                        break
-                    history.append(record)
-                    latest = trainer.snapshot()
-                    for reader in readers:
-                        reader(record)
-                    if time.monotonic() >= due:
-                        history.to_disk()
-                        checkpoint.save(run.checkpoints, latest, identity)
-                        saved, due = trainer.step, time.monotonic() + seconds
-            finally:
-                records.close()
-                if latest.data["step"] != saved or not run.checkpoints.exists():
-                    history.to_disk()
+        search.keep = KEEP
+        _train_steps(run, search, readers, interruption)
+        return _finish(run, search, dataset)
+
+
+def _train_steps(run: RunFolder, search: Restarts, readers: list[Reader], interruption: Interruption) -> None:
+    """Run the remaining steps, append their records to the history and write checkpoints."""
+    seconds, identity = search.config.checkpoint_seconds, run.description().identity
+    with run.history_file() as history:
+        latest, saved, due = search.snapshot(), search.step, time.monotonic() + seconds
+        records = search.run()
+        try:
+            while True:
+                with interruption.allowed():
+                    record = next(records, None)
+                if record is None:
+                    break
+                history.append(record)
+                latest = search.snapshot()
+                for reader in readers:
+                    reader(record)
+                if time.monotonic() >= due:
+                    history.flush()
                     checkpoint.save(run.checkpoints, latest, identity)
-        return _finish(run, trainer, dataset)
+                    saved, due = search.step, time.monotonic() + seconds
+        finally:
+            records.close()
+            if latest.data["step"] != saved or not run.checkpoints.exists():
+                history.flush()
+                checkpoint.save(run.checkpoints, latest, identity)
 
 
-class Finished(NamedTuple):
-    """What a trainer has made, and what it says of the training images."""
-
-    model: Model
-    reading: Outputs
-    unmerged: Outputs | None
-    """The same of the network before merging, if there is a merge tree."""
-
-
-def finish(trainer: Trainer, probabilities: bool = True) -> Finished:
-    """Calibrate the networks that a trainer has made. Without ``probabilities`` those before merging are left out."""
-    images, own, world = trainer.images, trainer.own, trainer.world
-    final, reading = CalibratedNetwork.fitted(trainer.network.single(), images, own, world=world)
-    before = trainer.unmerged and CalibratedNetwork.fitted(trainer.unmerged, images, own, probabilities, world)
-    unmerged, finer = before or (None, None)
-    channels, height, width = images.shape[1:]
-    return Finished(Model(trainer.config, (channels, height, width), final, unmerged, trainer.merged), reading, finer)
-
-
-def _finish(run: RunFolder, trainer: Trainer, dataset: Dataset) -> Assessment:
-    model, reading, finer = finish(trainer, probabilities=False)
-    assessment = judge(model, reading, dataset.train.labels, both=True)
-    modelfile.save(run.model, model)
-    write_labels(run.labels, reading, model, finer and finer.output, dataset.train.names)
+def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Assessment:
+    """Write the model, the labels, the outputs and the result."""
+    fitted = search.finish()
+    assessment = evaluate(fitted.model, fitted.outputs, dataset.train.labels, both=True)
+    model_file.save(run.model, fitted.model)
+    write_labels(run.labels, fitted, dataset.train.names)
+    SavedOutputs.of(fitted).save(run.outputs)
+    merge_result = fitted.model.merge_result
     write_json(
         run.result,
         {
             **assessment.scores(),
-            "seconds": trainer.seconds,
-            "views": trainer.views,
+            "seconds": search.seconds,
+            "views": search.views,
             "order": assessment.order,
             "clusters": assessment.table(),
-            "merge": trainer.merged and trainer.merged._asdict(),
-            "starts": trainer.starts.summary(trainer.config),
+            "merge": merge_result and merge_result._asdict(),
+            "initializations": search.summary(),
             "versions": versions(),
         },
     )
     return assessment
 
 
+def train_as_worker(description: dict[str, Any]) -> None:
+    """Take part in the training of the first process, from its state on."""
+    run = Description.parse(description)
+    data_dir = None if run.data_dir is None else Path(run.data_dir)
+    images = datasets.load(run.source, data_dir, ImageOptions(labels=run.labels), shape=run.shape).train.images
+    if fingerprint(images) != run.fingerprint:
+        raise ValueError(f"{run.source} does not hold the same images here as for the first process")
+    search = Restarts(images, run.config)
+    search.keep = KEEP
+    search.restore(checkpoint.unpack(current().broadcast()))
+    for _ in search.run():
+        pass
+    search.finish()
+
+
 def versions() -> dict[str, str]:
-    """What a result depends on besides images and configuration."""
+    """The versions on which a result depends."""
     return {
         "converge-to-surprise": __version__,
         "torch": str(torch.__version__),

@@ -83,9 +83,9 @@ def folder_name(model: Model, cluster: int) -> str:
     """
     if cluster < 0:
         return "noise"
-    names = model.shown_names
+    names = model.cluster_names
     number = f"{cluster:0{len(str(max(1, len(names) - 1)))}d}"
-    if model.names is None or names[cluster] == str(cluster):
+    if model.annotations is None or names[cluster] == str(cluster):
         return number
     plain = re.sub(r"[^\w .()+-]+", "_", names[cluster]).strip(" ._")[:60]
     return f"{number} {plain}" if plain else number

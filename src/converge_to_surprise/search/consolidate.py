@@ -1,7 +1,7 @@
-"""Gradient training on the clusters already found (paper 3.3, algorithm 1).
+"""Gradient training with the surprising clusters as labels (paper 3.3, algorithm 1).
 
 One pass: label the un-augmented views in evaluation mode, keep the contributing images, balance them to the median
-cluster size, draw fresh views and augmentations, and minimize the cross-entropy of both views to the image's cluster.
+cluster size, draw new views and augmentations, and minimize the cross-entropy of both views with the image's cluster.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..config import Config
-from ..core import rng as randomness
-from ..core import surprise
+from ..core import rng, surprise
 from ..core.augment import augment
 from ..core.views import make_views, to_float
-from ..distributed.group import SINGLE, ProcessGroup
+from ..distributed.group import current
 from ..distributed.sync_batchnorm import synced_batchnorm
 from ..model import precision
 from ..model.inference import label_views
 from ..model.network import ClusterNetwork, channels_last
+from .optimizer import Optimizer
 from .sampler import LIMIT, blocked_epoch_indices
 
 
@@ -36,7 +36,7 @@ def median_balance(labels: Tensor, generator: torch.Generator) -> Tensor:
     shuffled = torch.randperm(len(labels), generator=generator)
     taken = [shuffled[labels[shuffled] == cluster][:limit] for cluster in torch.nonzero(sizes)[:, 0]]
     chosen = torch.cat(taken)
-    if len(chosen) > LIMIT:  # read as an epoch of the search would be, in stretches of the file
+    if len(chosen) > LIMIT:  # ordered like an epoch of the search, to read the file in long stretches
         seed = int(torch.randint(2**62, (1,), generator=generator))
         return chosen.sort().values[blocked_epoch_indices(len(chosen), 0, len(chosen), seed, 0, "balance")]
     return chosen[torch.randperm(len(chosen), generator=generator)]
@@ -54,47 +54,52 @@ def surrogate_set(
     return positions, labels_i[positions]
 
 
-def optimizer(network: ClusterNetwork, config: Config) -> torch.optim.Adam:
-    return torch.optim.Adam(network.parameters(), lr=config.consolidation.learning_rate)
+def new_optimizer(network: ClusterNetwork, config: Config) -> Optimizer:
+    return Optimizer(network, config.precision, config.consolidation.learning_rate)
 
 
 def consolidation_pass(
-    network: ClusterNetwork,
-    descent: torch.optim.Optimizer,
-    images: Tensor,
-    config: Config,
-    step: int,
-    world: ProcessGroup = SINGLE,
+    network: ClusterNetwork, optimizer: Optimizer, images: Tensor, config: Config, step: int
 ) -> tuple[Tensor, Tensor, int]:
     """One pass over the contributing images.
 
-    Returns the labels (N,) of both views from which it started and how many views were trained on (none if no cluster
-    was surprising).
+    Returns the labels (N,) of both views before the pass and the number of views trained on (0 if no cluster is
+    surprising).
     """
-    labels_i, labels_j = label_views(network, images, config.views, world)
-    balance = randomness.torch_generator(config.seed, "balance", step)
-    positions, labels = surrogate_set(labels_i, labels_j, network.clusters, config.consolidation.tau, balance)
-    generator = randomness.torch_generator(config.seed, "consolidation", step)
-    device = next(network.parameters()).device
+    labels_i, labels_j = label_views(network, images, config.views)
+    balance = rng.torch_generator(config.seed, "balance", step)
+    positions, labels = surrogate_set(labels_i, labels_j, network.n_outputs, config.consolidation.tau, balance)
+    generator = rng.torch_generator(config.seed, "consolidation", step)
     network.train()
-    # Near-equal batches, so that no last batch is too small for batch normalization.
-    batches = max(1, round(len(positions) / config.consolidation.batch))
+    # Nearly equal batches, so that the last one is not too small for batch normalization.
+    batches = max(1, round(len(positions) / config.consolidation.batch_size))
     for part in torch.arange(len(positions)).tensor_split(batches):
-        if len(part) < 2:
-            continue
-        team, share = world.batch(len(part))
-        own = part if share is None else share.of(part)
-        pixels = to_float(images[positions[own]].to(device))
-        target = labels[own].to(device)
-        loss = torch.zeros((), device=device)
-        with synced_batchnorm(network, team):
-            for view in make_views(pixels, config.views, generator, share=share):
-                with precision.lowered(config.precision, device):
-                    outputs = network(
-                        channels_last(augment(view, config.augmentation, generator, share, signed=config.views.signed))
-                    )
-                loss = loss + F.cross_entropy(outputs * config.consolidation.logit_scale, target)
-        # Each process's share counts by its rows; the gradients are added up.
-        weighted = loss if share is None else loss * (len(own) / share.whole)
-        precision.descend(weighted, descent, config.precision, partial(team.sum_gradients, network))
+        if len(part) >= 2:
+            _train_on_batch(network, optimizer, (images, positions[part], labels[part]), config, generator)
     return labels_i, labels_j, 2 * len(positions)
+
+
+def _train_on_batch(
+    network: ClusterNetwork,
+    optimizer: Optimizer,
+    batch: tuple[Tensor, Tensor, Tensor],
+    config: Config,
+    generator: torch.Generator,
+) -> None:
+    """One step on the images at some positions (n,) with these labels (n,)."""
+    images, positions, labels = batch
+    group, shard = current().shard(len(positions))
+    if shard is not None:
+        positions, labels = shard.of(positions), shard.of(labels)
+    device = next(network.parameters()).device
+    pixels, target = to_float(images[positions].to(device)), labels.to(device)
+    loss = torch.zeros((), device=device)
+    with synced_batchnorm(network, group):
+        for view in make_views(pixels, config.views, generator, shard=shard):
+            augmented = augment(view, config.augmentation, generator, shard, signed=config.views.signed)
+            with precision.lowered(config.precision, device):
+                outputs = network(channels_last(augmented))
+            loss = loss + F.cross_entropy(outputs * config.consolidation.logit_scale, target)
+    # The loss of each shard is weighted by its rows; the gradients are summed over the processes.
+    weighted = loss if shard is None else loss * (len(positions) / shard.whole)
+    optimizer.minimize(weighted, partial(group.sum_gradients, network))

@@ -2,8 +2,8 @@
 
     θ ← (1 − ηλ) θ + η / (mσ) · Σ_i r_i ε_i        ε_i ~ N(0, σ² I), r_i the centered ranks of the m scores
 
-Members come in mirrored pairs θ ± ε. A pair's noise is a function of (seed, step, pair): it is made again when it is
-needed and never kept for the whole population.
+Members come in mirrored pairs θ ± ε. The noise of a pair is a function of (seed, step, pair): it is generated when it is
+needed and never stored for the whole population.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from ..config import Evolution
-from ..core import rng as randomness
-from ..core import surprise
+from ..core import rng, surprise
 
 Score = Callable[[Tensor, Tensor], float | Tensor]
-"""A function of two label sequences (N,) that is to be maximized."""
+"""A function of two label sequences (N,), to be maximized."""
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What determines one step's population around θ."""
+    """Everything that determines the population of one step around θ."""
 
     seed: int
     step: int
     fraction: float
-    """Fraction of the parameters that are perturbed (and decayed) in this step."""
+    """Fraction of the parameters that is perturbed and decayed in this step."""
     settings: Evolution
 
 
@@ -49,19 +48,19 @@ def fraction_perturbed(epoch: int, settings: Evolution) -> float:
 
 
 def perturbed(generation: Generation, size: int) -> Tensor | None:
-    """Which of ``size`` parameters this step moves: (n,) sorted positions, or None for all of them."""
+    """Sorted positions (n,) of the perturbed parameters among ``size``, or None if all are."""
     chosen = math.ceil(generation.fraction * size)
     if chosen >= size:
         return None
-    rng = randomness.numpy_generator(generation.seed, "perturbed", generation.step)
-    return torch.from_numpy(np.sort(rng.choice(size, chosen, replace=False)))
+    generator = rng.numpy_generator(generation.seed, "perturbed", generation.step)
+    return torch.from_numpy(np.sort(generator.choice(size, chosen, replace=False)))
 
 
 def noise(generation: Generation, pair: int, size: int) -> Tensor:
     """ε of one pair, (D,): normal with deviation σ at the perturbed positions, 0 elsewhere."""
     where = perturbed(generation, size)
-    rng = randomness.numpy_generator(generation.seed, "noise", generation.step, pair)
-    drawn = torch.from_numpy(rng.standard_normal(size if where is None else len(where), dtype=np.float32))
+    generator = rng.numpy_generator(generation.seed, "noise", generation.step, pair)
+    drawn = torch.from_numpy(generator.standard_normal(size if where is None else len(where), dtype=np.float32))
     drawn *= generation.settings.sigma
     return drawn if where is None else torch.zeros(size).index_copy_(0, where, drawn)
 
@@ -108,6 +107,6 @@ def named_score(name: str, clusters: int) -> Score:
     }
     if name not in scores:
         raise ValueError(
-            f"unknown score {name!r}; known: {', '.join(scores)}. A score of your own is passed from Python."
+            f"unknown score {name!r}; known: {', '.join(scores)}. From Python, any function of two label sequences works."
         )
     return scores[name]

@@ -1,4 +1,4 @@
-"""The network that a search begins with."""
+"""The network with which a search starts."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import torch
 from torch import Tensor
 
 from ..config import Config
-from ..model.backbone import Backbone, fresh_network
+from ..model.backbone import Backbone, random_network
 from ..model.network import ClusterNetwork, draw_active_network, flatten
 from . import population, relaxed
 
 
-def random_network(
-    images: Tensor, config: Config, backbone: Backbone | None, views: Callable[[], population.Views]
+def initial_network(
+    images: Tensor, config: Config, backbone: Backbone | None, views: Callable[[], population.ViewPair]
 ) -> ClusterNetwork:
-    """Calibrated heads for the relaxed search; for evolution the paper's draw of which enough outputs win some of the
-    ``views``.
+    """Calibrated heads for the relaxed search; for evolution the first random network with enough active outputs on
+    the ``views``, as in the paper.
     """
-    settings, device = config.network, torch.device(config.device)
-    channels = images.shape[1]
+    device, channels = torch.device(config.device), images.shape[1]
     if config.schedule[0].kind == "relaxed":
-        network = fresh_network(channels, settings, config.relaxed.heads, config.seed, backbone=backbone).to(device)
+        network = random_network(config, channels, config.relaxed.heads, backbone=backbone).to(device)
         if config.relaxed.calibrate:
             relaxed.calibrate(network, images, config)
         return network
-    seen = views()
+    pair = views()
 
     def draw(attempt: int) -> ClusterNetwork:
-        return fresh_network(channels, settings, 1, config.seed, attempt, backbone).to(device)
+        return random_network(config, channels, 1, attempt, backbone).to(device)
 
-    def alive(network: ClusterNetwork) -> int:
-        labels = population.member_labels(network, flatten(network), seen, config.evolution.chunk)
+    def active_outputs(network: ClusterNetwork) -> int:
+        labeler = population.BatchLabeler(network, pair, config.evolution.chunk_size)
+        labels = population.member_labels(labeler, flatten(network))
         return 0 if labels is None else len(torch.cat(labels).bincount().nonzero())
 
-    return draw_active_network(draw, alive, min(settings.alive, settings.clusters))
+    return draw_active_network(draw, active_outputs, min(config.network.min_active_outputs, config.max_clusters))

@@ -1,10 +1,10 @@
-"""Which images look alike: the nearest neighbors of every image.
+"""The nearest neighbors of every image.
 
-The views of one image teach the search which changes of a picture mean nothing. Augmentation can only play changes that
-someone thought of; the step from an image to its nearest neighbor is one that the collection itself offers. So in a
-share of the pairs view j comes from a neighbor of the image.
+The two views of one image teach the search which changes of a picture carry no meaning. Augmentation covers only the
+changes that somebody programmed; the difference between an image and its nearest neighbor is one that the collection
+itself contains. So in a fraction of the pairs view j comes from a neighbor of the image.
 
-Images are looked at a stretch of rows at a time, so that beside the answer no memory grows with their number.
+Images are processed in stretches of rows, so that beside the result no memory grows with their number.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from ..config import Config
-from ..core import rng as randomness
+from ..core import rng
 from ..core.views import background, to_float
-from ..distributed.group import SINGLE, ProcessGroup
+from ..distributed.group import current
 from ..model.inference import view_features
 from ..model.network import ClusterNetwork
 from .sampler import LIMIT
@@ -32,22 +32,22 @@ SIDE = 32
 COMPONENTS = 50
 """Principal components in which pixels are compared."""
 SAMPLE = 5000
-"""Images from which the principal components are taken."""
+"""Images from which the principal components are computed."""
 POOL = 60_000
-"""Neighbors are looked for among at most this many images, so that the cost grows with their number only linearly."""
-TOGETHER = 256
+"""Neighbors are searched among at most this many images, so that the cost grows linearly with the number of images."""
+QUERY_ROWS = 256
 """Images that scikit-learn compares at a time."""
-ROWS = 64 * TOGETHER
-"""Images whose neighbors are looked for together."""
+ROWS = 64 * QUERY_ROWS
+"""Images whose neighbors are searched in one call."""
 POOL_BYTES = 2**29
 """The pool's pixels are kept in memory if they take no more than this."""
 
-Points = Callable[[Tensor], Tensor]
-"""From uint8 images (n, C, H, W) to points (n, D) whose distance says how much they look alike."""
+Embedding = Callable[[Tensor], Tensor]
+"""From uint8 images (n, C, H, W) to points (n, D) whose distance measures how different they look."""
 
 
 def stretches(rows: int, least: int = ROWS) -> Iterator[tuple[int, int]]:
-    """Stretches of ``least`` rows from the first to the last, which takes up to twice as many: none is tiny.
+    """Stretches of ``least`` rows; the last one has up to twice as many, so that none is tiny.
 
     >>> list(stretches(50, 20)), list(stretches(7, 20))
     ([(0, 20), (20, 50)], [(0, 7)])
@@ -56,52 +56,42 @@ def stretches(rows: int, least: int = ROWS) -> Iterator[tuple[int, int]]:
     return ((start, rows if start == starts[-1] else start + least) for start in starts)
 
 
-def search(points: Tensor, first: int, among: Tensor, pool: Tensor, count: int, threads: int) -> Tensor:
-    """Neighbors of the images ``first``, ``first`` + 1, ... that lie at these points (n, D). (n, count)
+class Pool(NamedTuple):
+    """The points among which neighbors are searched."""
 
-    ``among``: the points of the pool's images; ``pool``: their positions.
-    """
-    index = NearestNeighbors(algorithm="brute").fit(among.numpy())
-    with threadpool_limits(threads):
-        _, found = index.kneighbors(points.numpy(), n_neighbors=min(count + 1, len(pool)))
-    neighbors = pool[torch.from_numpy(found)]
-    # Whoever is its own neighbor loses itself; the others lose their farthest.
-    itself = neighbors == torch.arange(first, first + len(points))[:, None]
-    itself[~itself.any(1), -1] = True
-    return neighbors[~itself].reshape(len(points), -1)
+    points: Tensor
+    """(n, D)"""
+    positions: Tensor
+    """Their positions among all images. (n,)"""
+    threads: int
 
+    def search(self, points: Tensor, first: int, count: int) -> Tensor:
+        """Positions of the nearest neighbors of the images ``first``, ``first`` + 1, ... at these points. (n, count)"""
+        index = NearestNeighbors(algorithm="brute").fit(self.points.numpy())
+        with threadpool_limits(self.threads):
+            _, found = index.kneighbors(points.numpy(), n_neighbors=min(count + 1, len(self.positions)))
+        neighbors = self.positions[torch.from_numpy(found)]
+        # Drop self-matches; otherwise drop the farthest.
+        itself = neighbors == torch.arange(first, first + len(points))[:, None]
+        itself[~itself.any(1), -1] = True
+        return neighbors[~itself].reshape(len(points), -1)
 
-def nearest(points: Tensor, count: int, pool: Tensor, threads: int, world: ProcessGroup = SINGLE) -> Tensor:
-    """Positions of the ``count`` nearest other points of the pool, nearest first. (N, count)
+    def search_all(self, points: Callable[[int, int], Tensor], total: int, count: int) -> Tensor:
+        """Neighbors of all ``total`` images, nearest first, split among the processes. (N, count)
 
-    ``points``: float32 (N, D). ``pool``: the positions among which neighbors are looked for.
-    """
-    return _all_nearest(lambda start, stop: points[start:stop], len(points), points[pool], pool, count, threads, world)
-
-
-def _all_nearest(
-    between: Callable[[int, int], Tensor],
-    total: int,
-    among: Tensor,
-    pool: Tensor,
-    count: int,
-    threads: int,
-    world: ProcessGroup,
-) -> Tensor:
-    """Neighbors of all ``total`` images, a stretch at a time, each process's share by itself. (N, count)
-
-    ``between``: the points of the images from one position to another.
-    """
-    own = world.share(total, TOGETHER)
-    edges = [(own.start + start, own.start + stop) for start, stop in stretches(len(own))]
-    found = [search(between(start, stop), start, among, pool, count, threads) for start, stop in edges]
-    return world.gather(torch.cat(found), total, TOGETHER)
+        ``points``: the points of the images from one position to another.
+        """
+        group = current()
+        own = group.share(total, QUERY_ROWS)
+        edges = [(own.start + start, own.start + stop) for start, stop in stretches(len(own))]
+        found = [self.search(points(start, stop), start, count) for start, stop in edges]
+        return group.gather(torch.cat(found), total, QUERY_ROWS)
 
 
-def pixel_space(images: Tensor, generator: torch.Generator, signed: bool = False) -> Points:
-    """Small versions of images, by the principal components of a sample of these. (n, at most COMPONENTS)
+def pixel_embedding(images: Tensor, generator: torch.Generator, signed: bool = False) -> Embedding:
+    """Reduced images projected on the principal components of a sample of ``images``. (n, at most COMPONENTS)
 
-    Signed: of what differs from each image's background.
+    ``signed``: the background of each image is subtracted first.
     """
     scale = max(1, min(images.shape[2:]) // SIDE)
 
@@ -119,8 +109,8 @@ def pixel_space(images: Tensor, generator: torch.Generator, signed: bool = False
 
 
 class Whitening(NamedTuple):
-    """Tones the strongest directions of features down: a backbone puts most of its variance into what its heads already
-    tell apart; neighbors should count the rest too.
+    """Reduces the strongest directions of features: a backbone puts most of its variance into what its heads already
+    separate, and neighbors should depend on the rest too.
     """
 
     mean: Tensor
@@ -128,7 +118,7 @@ class Whitening(NamedTuple):
     directions: Tensor
     """(D, D) doubles"""
     spread: Tensor
-    """Standard deviation along each direction, kept from 0. (D,) doubles"""
+    """Standard deviation along each direction, bounded away from 0. (D,) doubles"""
 
     @classmethod
     def of(cls, features: Tensor) -> Whitening:
@@ -141,59 +131,60 @@ class Whitening(NamedTuple):
 
     def __call__(self, features: Tensor) -> Tensor:
         """Whitened features as unit vectors. (n, D)"""
-        toned = (features - self.mean).double() @ self.directions / self.spread
-        return F.normalize(toned, dim=1).float()
+        whitened = (features - self.mean).double() @ self.directions / self.spread
+        return F.normalize(whitened, dim=1).float()
 
 
 def pool_positions(images: int, seed: int) -> Tensor:
-    """The images among which neighbors are looked for, in order."""
-    generator = randomness.torch_generator(seed, "pool")
+    """Sorted positions of the images among which neighbors are searched."""
+    generator = rng.torch_generator(seed, "pool")
     return torch.randperm(images, generator=generator)[:POOL].sort().values
 
 
-def alike(
-    network: ClusterNetwork | None,
+def nearest_neighbors(
     images: Tensor,
     config: Config,
     threads: int,
-    world: ProcessGroup = SINGLE,
-    known: Tensor | None = None,
+    network: ClusterNetwork | None = None,
+    features: Tensor | None = None,
 ) -> Tensor:
-    """Neighbors of every image (N, config.relaxed.neighbors): by its pixels or, given a network, by its features.
+    """Neighbors of every image (N, config.relaxed.neighbors): by pixels or, given a network, by its features.
 
-    ``known``: both views' features of all images (N, 2, D), if someone has them already.
+    ``features``: both views' features of all images (N, 2, D), if they are known.
     """
-    pool = pool_positions(len(images), config.seed)
+    positions = pool_positions(len(images), config.seed)
     count = config.relaxed.neighbors
     if network is not None and len(images) <= LIMIT:
-        both = view_features(network, images, config.views, world) if known is None else known
-        features = both.mean(1)
-        return nearest(Whitening.of(features)(features), count, pool, threads, world)
-    points, among = space(network, images, pool, config)
-    return _all_nearest(lambda start, stop: points(images[start:stop]), len(images), among, pool, count, threads, world)
+        both = view_features(network, images, config.views) if features is None else features
+        mean = both.mean(1)
+        points = Whitening.of(mean)(mean)
+        return Pool(points[positions], positions, threads).search_all(lambda a, b: points[a:b], len(images), count)
+    embedding, pooled = embed_pool(network, images, positions, config)
+    pool = Pool(pooled, positions, threads)
+    return pool.search_all(lambda start, stop: embedding(images[start:stop]), len(images), count)
 
 
-def space(network: ClusterNetwork | None, images: Tensor, pool: Tensor, config: Config) -> tuple[Points, Tensor]:
-    """What makes points of images, whichever and however many, and the points of the pool. By features the whitening
-    is the pool's.
-    """
+def embed_pool(
+    network: ClusterNetwork | None, images: Tensor, positions: Tensor, config: Config
+) -> tuple[Embedding, Tensor]:
+    """An embedding for any number of images, by pixels or by features whitened on the pool, and the pool's points."""
     if network is None:
-        points = pixel_space(images, randomness.torch_generator(config.seed, "components"), config.views.signed)
-        return points, torch.cat([points(images[pool[start:stop]]) for start, stop in stretches(len(pool))])
+        embedding = pixel_embedding(images, rng.torch_generator(config.seed, "components"), config.views.signed)
+        parts = [embedding(images[positions[start:stop]]) for start, stop in stretches(len(positions))]
+        return embedding, torch.cat(parts)
 
     def features(part: Tensor) -> Tensor:
         return view_features(network, part, config.views).mean(1)
 
-    known = torch.cat([features(images[pool[start:stop]]) for start, stop in stretches(len(pool))])
+    known = torch.cat([features(images[positions[start:stop]]) for start, stop in stretches(len(positions))])
     whitening = Whitening.of(known)
     return lambda part: whitening(features(part)), whitening(known)
 
 
-class Pool:
-    """The pixels of the images that can be somebody's neighbor, wherever they lie in the file.
+class PoolImages:
+    """The pixels of the images that can be neighbors, which are read at random positions in every step.
 
-    They come up at random all the time. Kept in memory, they leave the disk to the epoch's own order; if they are too
-    large for that, or so few that all images are neighbors, they are read where they lie.
+    For large collections on disk they are kept in memory, so that the disk is read in the epoch's order only.
     """
 
     def __init__(self, images: Tensor, seed: int) -> None:
@@ -201,7 +192,7 @@ class Pool:
         self.seed = seed
 
     @cached_property
-    def _kept(self) -> tuple[Tensor, Tensor] | None:
+    def _in_memory(self) -> tuple[Tensor, Tensor] | None:
         """Positions and pixels of the pool, if they are kept in memory."""
         if len(self.images) <= LIMIT or self.images[0].numel() * POOL > POOL_BYTES:
             return None
@@ -209,18 +200,18 @@ class Pool:
         return positions, self.images[positions]
 
     def partners(self, own: Tensor, positions: Tensor, partners: Tensor) -> Tensor:
-        """Images of the partners of the images ``own`` at ``positions``; some are their own. (B, C, H, W)"""
-        if self._kept is None:
+        """The images at the positions ``partners``, given the images ``own`` at ``positions``. (B, C, H, W)"""
+        if self._in_memory is None:
             return self.images[partners]
-        places, kept = self._kept
+        pooled, pixels_of_pool = self._in_memory
         pixels = own.clone()
         others = partners != positions
-        pixels[others] = kept[torch.searchsorted(places, partners[others])]
+        pixels[others] = pixels_of_pool[torch.searchsorted(pooled, partners[others])]
         return pixels
 
 
-def partners(neighbors: Tensor, positions: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """For each image either itself or, with probability ``share``, one of its neighbors. (B,)"""
+def draw_partners(neighbors: Tensor, positions: Tensor, probability: float, generator: torch.Generator) -> Tensor:
+    """For each image one of its neighbors with this probability, otherwise the image itself. (B,)"""
     column = torch.randint(neighbors.shape[1], (len(positions),), generator=generator)
-    chosen = torch.rand(len(positions), generator=generator) < share
+    chosen = torch.rand(len(positions), generator=generator) < probability
     return torch.where(chosen, neighbors[positions, column], positions)

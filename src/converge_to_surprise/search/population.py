@@ -1,13 +1,13 @@
-"""The labels that a parameter vector gives to a batch, fast, with exact batch statistics.
+"""Label a batch under many parameter vectors, fast and with exact batch statistics.
 
-A member is scored in training mode: each batch-normalization layer uses the statistics of the whole batch of that
-member and that view. Sending N views through the network at once would throw every activation out of the CPU's
-cache; sending chunks through the network would change the statistics. So the network is walked layer by layer and each
-layer chunk by chunk: while a chunk is in cache it is normalized, convolved and measured, and the statistics are
-complete when the layer is.
+A member is scored in training mode: each batch-normalization layer uses the statistics of the whole batch under that
+member. Passing all N views through the network at once would evict the activations from the CPU's cache; passing chunks
+through the whole network would change the statistics. So the network is evaluated layer by layer, and each layer chunk
+by chunk: a chunk is normalized, convolved and measured while it is in the cache, and the statistics are complete at the
+end of the layer.
 
-Pooling comes before normalization: a maximum commutes with an increasing map, and a channel whose BatchNorm weight is
-negative is made increasing by turning the signs of its filter and its weight, which leaves the output as it was. So
+Pooling is done before normalization: a maximum commutes with an increasing map, and a channel with a negative BatchNorm
+weight becomes increasing if the signs of its filter and its weight are flipped, which does not change the output. So
 only a quarter of a pooled layer is stored, normalized and rectified.
 """
 
@@ -15,22 +15,25 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..config import Precision
-from ..distributed.group import SINGLE, ProcessGroup
+from ..distributed.group import current
 from ..distributed.sync_batchnorm import stripes
-from ..model.backbone import hold_still, whole_logits
+from ..model.backbone import train_without_dropout, whole_logits
 from ..model.network import ClusterNetwork, ResNet9, Unit, channels_last, pooled_size, unflatten
 from ..model.precision import lowered
 from . import evolution
 from .chunking import IN_CACHE
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class Statistics(NamedTuple):
@@ -42,7 +45,7 @@ class Statistics(NamedTuple):
 
 
 class _Normalization(NamedTuple):
-    """How the stored activations of a layer become the next layer's input."""
+    """The normalization that turns the stored activations of a layer into the next layer's input."""
 
     mean: Tensor
     variance: Tensor
@@ -57,11 +60,11 @@ def batch_logits(
 ) -> tuple[Tensor, list[Statistics]]:
     """Logits (N, heads * clusters) of a batch (N, C, H, W) in training mode and the statistics of every layer.
 
-    Equal to the network's own forward pass over the whole batch at once, whatever the chunk (0: what stays in cache).
-    In 16 bits only the convolutions are computed; what they give is gathered and kept in float32.
+    Equal to the network's own forward pass over the whole batch for any chunk size (0: what fits the cache). Only the
+    convolutions are computed in 16 bits; statistics and stored activations are in float32.
     """
     chunk = chunk or IN_CACHE
-    views = network.enter(views)
+    views = network.prepare(views)
     current, normalization = channels_last(views), None
     kept: Tensor | None = None
     add: Tensor | None = None
@@ -71,12 +74,12 @@ def batch_logits(
         if unit.skip == "open":
             kept = _workspace.take("kept", current.shape, current)
         weight = parameters[f"units.{index}.norm.weight"]
-        # A channel with a negative weight is turned round, so that normalization is increasing in every channel.
+        # Flip channels with a negative weight, so that the normalization is increasing in every channel.
         sign = torch.where(weight < 0, -1.0, 1.0).to(weight.dtype)
         filters = channels_last(parameters[f"units.{index}.conv.weight"] * sign[:, None, None, None])
         gathered = _Gather()
         stored = current
-        # Where pooling has shrunk the images, more of them fit into the cache.
+        # After pooling, more images fit into the cache.
         for part in _slices(len(views), chunk * (views[0, 0].numel() // current[0, 0].numel())):
             x = _activate(current[part], normalization, None if add is None else add[part])
             if unit.skip == "open" and kept is not None:
@@ -107,16 +110,16 @@ def batch_logits(
 
 
 class _Workspace(threading.local):
-    """Memory for the layers of one thread, used again for every member.
+    """Memory for the layers of one thread, reused for every member.
 
-    Fresh memory of this size would be fetched from the operating system, page by page, for every layer of every member.
+    Fresh memory of this size would be requested from the operating system for every layer of every member.
     """
 
     def __init__(self) -> None:
         self._flat: dict[str | int, Tensor] = {}
 
     def take(self, slot: str | int, shape: Sequence[int], like: Tensor) -> Tensor:
-        """An uninitialized channels-last tensor; what the slot held before is overwritten."""
+        """An uninitialized channels-last tensor; the previous content of the slot is overwritten."""
         count, channels, height, width = shape
         size = math.prod(shape)
         flat = self._flat.get(slot)
@@ -129,16 +132,16 @@ _workspace = _Workspace()
 
 
 def keep_small_blocks() -> None:
-    """Tell the C library's allocator to keep freed blocks of up to 32 MB instead of returning them to the system.
+    """Make the C library's allocator keep freed blocks of up to 32 MB instead of returning them to the system.
 
-    glibc adapts to the largest block that was ever freed; once it has seen this one, the temporaries of a chunk are
-    recycled. Elsewhere this does nothing of note.
+    glibc adapts its threshold to the largest block that was freed; after this one, the temporaries of a chunk are
+    reused. On other systems this has no effect.
     """
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
 def _pool_into(target: Tensor, x: Tensor) -> None:
-    """``pool`` by two maxima, without the positions that torch's own pooling records."""
+    """``pool`` by two maxima, without the positions that torch's pooling records."""
     height, width = target.shape[2:]
     if x.shape[2] > 1:
         x = torch.maximum(x[:, :, 0 : 2 * height : 2], x[:, :, 1 : 2 * height : 2])
@@ -161,7 +164,7 @@ def _activate(x: Tensor, normalization: _Normalization | None, add: Tensor | Non
 
 
 class _Gather:
-    """Collects the statistics of chunks and joins them (Chan et al. 1979) in double precision, where there is one."""
+    """Combines the statistics of chunks (Chan et al. 1979), in double precision where the device has it."""
 
     def __init__(self) -> None:
         self.means: list[Tensor] = []
@@ -185,24 +188,38 @@ class _Gather:
         return Statistics(mean.to(dtype), variance.to(dtype), total)
 
 
-class Views(NamedTuple):
-    """The augmented views of one batch, shared by all members. (N, C, H, W) each"""
+class ViewPair(NamedTuple):
+    """The augmented views of one batch. (N, C, H, W) each"""
 
-    first: Tensor
-    second: Tensor
+    i: Tensor
+    j: Tensor
+
+
+class BatchLabeler(NamedTuple):
+    """A network, the batch on which the members of a population are compared, and how it is computed."""
+
+    network: ClusterNetwork
+    views: ViewPair
+    chunk_size: int
+    workers: Executor | None = None
+    """Threads, each of which labels the batch for one member at a time; None: the calling thread."""
+    precision: Precision = "float32"
+
+    def map(self, function: Callable[[_Item], _Result], items: Iterable[_Item]) -> Iterator[_Result]:
+        """``function`` of every item, in order."""
+        return map(function, items) if self.workers is None else self.workers.map(function, items)
 
 
 @torch.inference_mode()
-def member_labels(
-    network: ClusterNetwork, theta: Tensor, views: Views, chunk: int, precision: Precision = "float32"
-) -> tuple[Tensor, Tensor] | None:
+def member_labels(labeler: BatchLabeler, theta: Tensor) -> tuple[Tensor, Tensor] | None:
     """Labels (N,) of both views under θ, or None if the network's outputs are not finite."""
+    network, views, chunk_size, _, precision = labeler
     parameters = unflatten(theta, network)
     labels = []
     for view in views:
-        # Only of our own network is it known how to walk it layer by layer.
+        # Only ResNet-9 can be evaluated layer by layer.
         if isinstance(network, ResNet9):
-            logits, _ = batch_logits(network, parameters, view, chunk, precision)
+            logits, _ = batch_logits(network, parameters, view, chunk_size, precision)
         else:
             logits = whole_logits(network, parameters, view, precision)
         if not bool(logits.isfinite().all()):
@@ -211,58 +228,50 @@ def member_labels(
     return labels[0], labels[1]
 
 
-def scores(
-    network: ClusterNetwork,
-    theta: Tensor,
-    generation: evolution.Generation,
-    views: Views,
-    score: evolution.Score,
-    workers: Executor,
-    precision: Precision = "float32",
-    world: ProcessGroup = SINGLE,
-) -> Tensor:
+def scores(labeler: BatchLabeler, theta: Tensor, generation: evolution.Generation, score: evolution.Score) -> Tensor:
     """The score of every member of a generation, (m,); NaN where the network's outputs are not finite.
 
-    Several processes take some of the mirrored pairs each. Noise is made where it is needed: only scores travel.
+    The processes of the current group split the mirrored pairs. Each generates the noise of its members, so only scores
+    are transferred.
     """
 
     def labels_of(member: int) -> tuple[Tensor, Tensor] | None:
         (parameters,) = evolution.ask(theta, generation, range(member, member + 1))
-        labels = member_labels(network, parameters, views, generation.settings.chunk, precision)
-        # Scores count in double precision, which not every device has.
+        labels = member_labels(labeler, parameters)
+        # Scores are computed in double precision, which not every device has.
         return labels and (labels[0].cpu(), labels[1].cpu())
 
-    hold_still(network)
-    # The score itself is called here, member by member in order: it may be the user's and need not be thread-safe.
-    members = world.part(generation.settings.population, unit=2)
-    values = [float("nan") if labels is None else float(score(*labels)) for labels in workers.map(labels_of, members)]
-    return world.join_parts(torch.tensor(values, dtype=torch.double), generation.settings.population, unit=2)
+    train_without_dropout(labeler.network)
+    group, population = current(), generation.settings.population
+    members = group.part(population, unit=2)
+    # The score is called by this thread, member by member in order: the user's score need not be thread-safe.
+    values = [float("nan") if labels is None else float(score(*labels)) for labels in labeler.map(labels_of, members)]
+    return group.join_parts(torch.tensor(values, dtype=torch.double), population, unit=2)
 
 
 @torch.no_grad()
-def refresh(
-    network: ClusterNetwork, views: Views, chunk: int, workers: Executor, precision: Precision = "float32"
-) -> tuple[Tensor, Tensor]:
-    """Label a batch with the network itself in training mode and move its running statistics once per view."""
+def refresh(labeler: BatchLabeler) -> tuple[Tensor, Tensor]:
+    """Label the batch with the network itself in training mode and update its running statistics once per view."""
+    network, views, chunk_size, _, precision = labeler
     if not isinstance(network, ResNet9):
-        hold_still(network)
-        with lowered(precision, views.first.device):
-            return network(views.first).argmax(-1), network(views.second).argmax(-1)
+        train_without_dropout(network)
+        with lowered(precision, views.i.device):
+            return network(views.i).argmax(-1), network(views.j).argmax(-1)
     parameters = {name: value.detach() for name, value in network.named_parameters()}
 
     def forward(view: Tensor) -> tuple[Tensor, list[Statistics]]:
-        return batch_logits(network, parameters, view, chunk, precision)
+        return batch_logits(network, parameters, view, chunk_size, precision)
 
-    (logits_i, statistics_i), (logits_j, statistics_j) = workers.map(forward, views)
+    (logits_i, statistics_i), (logits_j, statistics_j) = labeler.map(forward, views)
     for statistics in (statistics_i, statistics_j):
         for unit, seen in zip(network.units, statistics, strict=True):
             assert isinstance(unit, Unit)
-            _move_running_statistics(unit.norm, seen)
+            _update_running_statistics(unit.norm, seen)
     return logits_i.argmax(-1), logits_j.argmax(-1)
 
 
-def _move_running_statistics(norm: torch.nn.BatchNorm2d, seen: Statistics) -> None:
-    """What BatchNorm does in a training-mode forward pass; the running variance is the unbiased one."""
+def _update_running_statistics(norm: torch.nn.BatchNorm2d, seen: Statistics) -> None:
+    """Update the running statistics as a forward pass in training mode does, with the unbiased variance."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
     assert norm.momentum is not None

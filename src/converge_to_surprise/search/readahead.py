@@ -1,8 +1,7 @@
-"""Tells the system which images will be read soon, so that it fetches them in long stretches.
+"""Announce to the operating system which images will be read soon, so that it reads them in long stretches.
 
-Whoever touches a page of a mapped file at random makes the system read what lies around it, on some machines megabytes.
-What was announced is there already, and nothing around it is fetched. This is advice: without it all is the same, only
-slower.
+A random access to a memory-mapped file makes the system read the surrounding pages too, on some machines megabytes.
+Pages that were announced are already in memory. This is advice only: without it everything is the same but slower.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterable
 from torch import Tensor
 
 PIECE = 2**17
-"""Bytes announced at a time: systems forget what is beyond their own limit, which is at least this."""
+"""Bytes announced at a time: systems ignore what exceeds their own limit, which is at least this."""
 
 
 def _system_call() -> Callable[[int, int, int], int] | None:
@@ -30,7 +29,7 @@ _madvise = _system_call()
 
 
 def announce(images: Tensor, stretches: Iterable[tuple[int, int]]) -> None:
-    """Images (N, C, H, W) of which those from one position to another will be read, for some pairs of positions."""
+    """Announce that the images (N, C, H, W) between these pairs of positions will be read."""
     size = images.stride(0) * images.element_size()
     if _madvise is None or images.device.type != "cpu" or size != images[0].numel() * images.element_size():
         return

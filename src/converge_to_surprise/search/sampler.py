@@ -1,12 +1,12 @@
-"""The order in which an epoch visits the images: random, and kind to a disk that holds more of them than memory does.
+"""The order in which an epoch visits the images: random, with few disk seeks when they do not fit into memory.
 
-Up to ``LIMIT`` images the order is one permutation of all of them. For more, that would cost memory and time with every
-image, and every batch would be read from places all over the file. So there the images are shuffled on two levels: the
-file is cut into blocks of consecutive images, the blocks come in random order, a window takes the next few hundred of
-them, and the images of a window come in random order. A batch still holds images from all over the file, but while a
-window lasts everything is read from its few stretches, and once it is over they are not needed again in that epoch.
+Up to ``LIMIT`` images the order is one permutation. For more, a permutation would need memory and time for every image,
+and a batch would be read from positions all over the file. There the images are shuffled on two levels: the file is
+split into blocks of consecutive images, the blocks are permuted, each window takes the next few hundred blocks, and the
+images of a window are permuted. A batch still holds images from all over the file, but during a window only its blocks
+are read, and they are not needed again in that epoch.
 
-Either way an image's turn is a function of (seed, epoch) alone: nothing is remembered from batch to batch.
+The order is a function of (seed, epoch): no state is kept between batches.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core import rng as randomness
+from ..core import rng
 
 LIMIT = 2**18
-"""Images up to which everything is done with all of them at once."""
+"""Largest number of images that is processed at once, without blocks."""
 BLOCK = 128
-"""Consecutive images that belong together: about 100 KB of small pictures, as much as a system reads ahead."""
+"""Consecutive images in a block: about 100 KB of small pictures, as much as systems read ahead."""
 WINDOW = 512
-"""Blocks whose images are mixed, at most: enough that a batch is random even if the file is sorted by kind."""
+"""Largest number of blocks in a window: enough that a batch is random even if the file is sorted by class."""
 
 
 class _Windows(NamedTuple):
-    """An epoch's blocks in random order, cut into near-equal windows."""
+    """An epoch's blocks in random order, split into nearly equal windows."""
 
     blocks: tuple[Tensor, ...]
     """The numbers of each window's blocks."""
@@ -38,9 +38,10 @@ class _Windows(NamedTuple):
     """How many images come before each window."""
 
 
-def stretches(images: int, start: int, stop: int, seed: int, epoch: int) -> list[tuple[int, int]]:
-    """What will be read from when the windows that begin with a turn from ``start`` to ``stop`` come up: their blocks,
-    each as a first position and the one after its last. Nothing for few images.
+def upcoming_blocks(images: int, start: int, stop: int, seed: int, epoch: int) -> list[tuple[int, int]]:
+    """The blocks of the windows that begin between ``start`` and ``stop`` of the epoch, as (first, last + 1) positions.
+
+    Empty if there are at most ``LIMIT`` images.
     """
     if images <= LIMIT:
         return []
@@ -51,7 +52,7 @@ def stretches(images: int, start: int, stop: int, seed: int, epoch: int) -> list
 
 
 def epoch_indices(images: int, start: int, stop: int, seed: int, epoch: int, purpose: str = "order") -> Tensor:
-    """Positions of the images whose turn in the epoch is from ``start`` to ``stop``. (stop - start,)
+    """Positions of the images from ``start`` to ``stop`` in the order of the epoch. (stop - start,)
 
     >>> epoch_indices(10, 4, 8, seed=0, epoch=0).tolist()
     [2, 5, 4, 8]
@@ -62,7 +63,7 @@ def epoch_indices(images: int, start: int, stop: int, seed: int, epoch: int, pur
 
 
 def blocked_epoch_indices(images: int, start: int, stop: int, seed: int, epoch: int, purpose: str = "order") -> Tensor:
-    """The same on two levels, for any number of images."""
+    """The same with blocks and windows, for any number of images."""
     starts = _windows(images, seed, purpose, epoch).starts
     parts = []
     for number in range(bisect_right(starts, start) - 1, bisect_right(starts, stop - 1)):
@@ -71,18 +72,18 @@ def blocked_epoch_indices(images: int, start: int, stop: int, seed: int, epoch: 
     return torch.cat(parts)
 
 
-# What the steps of an epoch have in common is kept, and only of the newest few: at most a window of positions each.
+# Shared by the steps of an epoch; at most a window of positions each.
 @lru_cache(maxsize=2)
 def _permutation(images: int, seed: int, purpose: str, epoch: int) -> Tensor:
-    return torch.randperm(images, generator=randomness.torch_generator(seed, purpose, epoch))
+    return torch.randperm(images, generator=rng.torch_generator(seed, purpose, epoch))
 
 
 @lru_cache(maxsize=2)
 def _windows(images: int, seed: int, purpose: str, epoch: int) -> _Windows:
     blocks = -(-images // BLOCK)
-    order = torch.randperm(blocks, generator=randomness.torch_generator(seed, purpose, epoch))
+    order = torch.randperm(blocks, generator=rng.torch_generator(seed, purpose, epoch))
     windows = order.tensor_split(-(-blocks // WINDOW))
-    lacking = blocks * BLOCK - images  # of the last block, wherever it has come to lie
+    lacking = blocks * BLOCK - images  # the last block may be shorter
     sizes = [len(window) * BLOCK - lacking * bool((window == blocks - 1).any()) for window in windows]
     return _Windows(windows, [0, *accumulate(sizes)][:-1])
 
@@ -93,5 +94,5 @@ def _window(images: int, seed: int, purpose: str, epoch: int, number: int) -> Te
     blocks = _windows(images, seed, purpose, epoch).blocks[number]
     positions = (blocks[:, None] * BLOCK + torch.arange(BLOCK)).flatten()
     positions = positions[positions < images]
-    generator = randomness.torch_generator(seed, purpose, epoch, number)
+    generator = rng.torch_generator(seed, purpose, epoch, number)
     return positions[torch.randperm(len(positions), generator=generator)]

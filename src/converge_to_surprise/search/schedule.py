@@ -1,6 +1,6 @@
-"""The schedule as data: stages unrolled into numbered steps.
+"""The schedule: stages unrolled into numbered steps.
 
-How many steps were done is a run's whole position: to resume is to skip them.
+The number of completed steps is the whole position of an initialization: to resume is to skip them.
 """
 
 from __future__ import annotations
@@ -8,19 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..config import Config, Stage, StageKind
-from . import sampler as order
+from . import sampler
 from .readahead import announce
 
 
 @dataclass(frozen=True)
 class Step:
-    """One piece of work: an update on one batch, a merge, or one pass of consolidation."""
+    """One unit of work: an update on one batch, a merge, or one pass of consolidation."""
 
     number: int
-    """Steps of this start before this one: what is drawn in a step depends on it."""
+    """Steps before this one; the random numbers of a step depend on it."""
     stage: str
     kind: StageKind
     epoch: int
@@ -28,40 +29,38 @@ class Step:
     batch: int
     batches: int
     first: bool
-    """Whether a round of consecutive steps of this kind begins here (a fresh optimizer is due)."""
+    """Whether a sequence of steps of this kind begins here, with a new optimizer."""
     in_stage: int
     """Steps of the stage before this one."""
     progress: float
-    """How much of the stage lies behind this step, from 0 to 1."""
-    start: int = 0
-    """Starts of the run before this one."""
+    """Fraction of the stage before this step, from 0 to 1."""
 
 
-def batches_per_epoch(images: int, batch: int) -> int:
-    """Near-equal batches of at most ``batch`` images.
+def batches_per_epoch(images: int, batch_size: int) -> int:
+    """Number of nearly equal batches of at most ``batch_size`` images.
 
     >>> batches_per_epoch(60_000, 3000), batches_per_epoch(7291, 3650), batches_per_epoch(7301, 3650)
     (20, 2, 3)
     """
-    return -(-images // batch)
+    return -(-images // batch_size)
 
 
 def batch_sizes(config: Config) -> Mapping[str, int]:
-    """Images per step of each search."""
-    return {"evolution": config.evolution.batch, "relaxed": config.relaxed.batch, "refine": config.relaxed.batch}
+    """Images per step of each kind of search."""
+    relaxed = config.relaxed.batch_size
+    return {"evolution": config.evolution.batch_size, "relaxed": relaxed, "refine": relaxed}
 
 
 def steps(config: Config, images: int) -> Iterator[Step]:
-    """Every step of a run, in order: the whole schedule, once for each start."""
-    for start in range(config.starts):
-        number = epoch = 0
-        for stage in config.schedule:
-            unrolled = _stage_steps(stage, config, images, epoch)
-            for in_stage, (kind, batch, batches, first, progress, epochs) in enumerate(unrolled):
-                yield Step(number, stage.name, kind, epoch + epochs, batch, batches, first, in_stage, progress, start)
-                number += 1
-            if stage.kind in batch_sizes(config):
-                epoch += stage.epochs
+    """Every step of one initialization, in order."""
+    number = epoch = 0
+    for stage in config.schedule:
+        unrolled = _stage_steps(stage, config, images, epoch)
+        for in_stage, (kind, batch, batches, first, progress, epochs) in enumerate(unrolled):
+            yield Step(number, stage.name, kind, epoch + epochs, batch, batches, first, in_stage, progress)
+            number += 1
+        if stage.kind in batch_sizes(config):
+            epoch += stage.epochs
 
 
 def _stage_steps(
@@ -86,7 +85,7 @@ def _stage_steps(
 
 
 def count_steps(config: Config, images: int) -> int:
-    """Number of steps of a run, as many as ``steps`` yields, without walking through them."""
+    """Number of steps of one initialization, as many as ``steps`` yields, in closed form."""
     total = epochs = 0
     for stage in config.schedule:
         if stage.kind in batch_sizes(config):
@@ -96,17 +95,36 @@ def count_steps(config: Config, images: int) -> int:
             epochs += stage.epochs
         else:
             total += 1 if stage.kind == "merge" else stage.epochs
-    return total * config.starts
+    return total
 
 
-def batch_positions(step: Step, images: int, seed: int, pixels: Tensor | None = None) -> Tensor:
-    """The images of one search step: the epoch's random order cut into near-equal batches.
+def batch_positions(step: Step, images: Tensor, seed: int) -> Tensor:
+    """Positions of the images (N, C, H, W) of one search step: the epoch's random order in nearly equal batches.
 
-    Given the ``pixels`` (N, C, H, W) from which they will be read, the system is told what comes.
+    Where images are read from disk, those of the coming steps are announced to the operating system.
     """
-    size, larger = divmod(images, step.batches)
+    size, larger = divmod(len(images), step.batches)
     start = step.batch * size + min(step.batch, larger)
     stop = start + size + (step.batch < larger)
-    if pixels is not None and (coming := order.stretches(images, start, stop, seed, step.epoch)):
-        announce(pixels, coming)
-    return order.epoch_indices(images, start, stop, seed, step.epoch)
+    if blocks := sampler.upcoming_blocks(len(images), start, stop, seed, step.epoch):
+        announce(images, blocks)
+    return sampler.epoch_indices(len(images), start, stop, seed, step.epoch)
+
+
+def check_images(images: Tensor, config: Config) -> None:
+    """Refuse images and settings that do not fit each other."""
+    if images.dtype != torch.uint8 or images.ndim != 4:
+        raise ValueError(f"images are {images.dtype} of shape {tuple(images.shape)}; they must be uint8 (N, C, H, W)")
+    kinds = {stage.kind for stage in config.schedule}
+    for kind, batch_size in batch_sizes(config).items():
+        if kind in kinds and batch_size > len(images):
+            section = "relaxed" if kind == "refine" else kind
+            raise ValueError(
+                f"{section}.batch_size is {batch_size} but there are only {len(images)} images; "
+                f"set it to {len(images)} or less"
+            )
+    side = min(images.shape[2:]) * config.views.upsample
+    if config.augmentation.crop >= side:
+        raise ValueError(
+            f"augmentation.crop is {config.augmentation.crop} but the views are only {side} pixels wide or high"
+        )

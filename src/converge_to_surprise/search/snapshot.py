@@ -1,4 +1,4 @@
-"""A trainer between two steps as tensors and plain data, and the networks in it."""
+"""The state of a search between two steps as tensors and plain data, and the networks in it."""
 
 from __future__ import annotations
 
@@ -8,53 +8,55 @@ import torch
 from torch import Tensor
 
 from ..config import Config
+from ..model import devices
 from ..model.backbone import Backbone, build_network
-from ..model.devices import chosen
+from ..model.merge_tree import MergeResult
 from ..model.network import ClusterNetwork
-from . import merge
 
 
 class Snapshot(NamedTuple):
-    """A trainer between two steps: tensors by name, and plain data."""
+    """Tensors by name, and plain data."""
 
     tensors: dict[str, Tensor]
     data: dict[str, Any]
 
-
-def networks(network: ClusterNetwork, unmerged: ClusterNetwork | None, merged: merge.MergeResult | None) -> Snapshot:
-    """A network, the one before merging and how clusters were merged, if they were."""
-    tensors = {f"network.{name}": value.clone() for name, value in network.state_dict().items()}
-    if unmerged:
-        tensors |= {f"unmerged.{name}": value.clone() for name, value in unmerged.state_dict().items()}
-    data = {"heads": network.heads, "clusters": network.clusters, "merged": merged and merged._asdict()}
-    return Snapshot(tensors, data)
+    def part(self, prefix: str, data: dict[str, Any]) -> Snapshot:
+        """The tensors whose names begin with ``prefix``, without it, together with ``data``."""
+        return Snapshot({n.removeprefix(prefix): v for n, v in self.tensors.items() if n.startswith(prefix)}, data)
 
 
-def network_of(snapshot: Snapshot, config: Config, channels: int, backbone: Backbone | None = None) -> ClusterNetwork:
-    """The network in a snapshot."""
-    clusters, heads = snapshot.data["clusters"], snapshot.data["heads"]
-    network = build_network(channels, config.network, clusters, heads, backbone)
-    return _load(network, snapshot, "network.", config)
+class Networks(NamedTuple):
+    """The networks of one initialization."""
 
+    network: ClusterNetwork
+    unmerged: ClusterNetwork | None = None
+    """The network before merging, with the selected head; None before merging."""
+    merge_result: MergeResult | None = None
 
-def unmerged_network_of(
-    snapshot: Snapshot, config: Config, channels: int, backbone: Backbone | None = None
-) -> ClusterNetwork | None:
-    """The network as it was before merging, with the head that was chosen; None before merging."""
-    if snapshot.data["merged"] is None:
-        return None
-    outputs = len(snapshot.tensors["unmerged.head.bias"])  # as many as an earlier merge left, if there was one
-    network = build_network(channels, config.network, outputs, 1, backbone)
-    return _load(network, snapshot, "unmerged.", config)
+    def snapshot(self) -> Snapshot:
+        tensors = {f"network.{name}": value.clone() for name, value in self.network.state_dict().items()}
+        if self.unmerged is not None:
+            tensors |= {f"unmerged.{name}": value.clone() for name, value in self.unmerged.state_dict().items()}
+        merged = self.merge_result and self.merge_result._asdict()
+        data = {"heads": self.network.heads, "n_outputs": self.network.n_outputs, "merge": merged}
+        return Snapshot(tensors, data)
 
-
-def merged_of(snapshot: Snapshot) -> merge.MergeResult | None:
-    """How clusters were merged, if they were."""
-    data = snapshot.data["merged"]
-    return merge.MergeResult.of(data) if data else None
+    @classmethod
+    def restore(cls, snapshot: Snapshot, config: Config, channels: int, backbone: Backbone | None = None) -> Networks:
+        """The inverse of ``snapshot``."""
+        tensors, data = snapshot
+        network = build_network(channels, config.network, data["n_outputs"], data["heads"], backbone)
+        unmerged = None
+        if data["merge"] is not None:
+            # The number of outputs that an earlier merge left, if there was one.
+            n_outputs = len(tensors["unmerged.head.bias"])
+            unmerged = _load(
+                build_network(channels, config.network, n_outputs, 1, backbone), snapshot, "unmerged.", config
+            )
+        merge_result = MergeResult.of(data["merge"]) if data["merge"] else None
+        return cls(_load(network, snapshot, "network.", config), unmerged, merge_result)
 
 
 def _load(network: ClusterNetwork, snapshot: Snapshot, prefix: str, config: Config) -> ClusterNetwork:
-    state = {name.removeprefix(prefix): v for name, v in snapshot.tensors.items() if name.startswith(prefix)}
-    network.load_state_dict(state)
-    return network.to(torch.device(chosen(config.device)))
+    network.load_state_dict(snapshot.part(prefix, {}).tensors)
+    return network.to(torch.device(devices.resolve(config.device)))

@@ -13,7 +13,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** The same for the parts of a drawing. */
+/** The same for SVG elements. */
 function draw(tag, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) {

@@ -1,24 +1,18 @@
-"""What a person sees in the terminal: progress while a run goes on, tables when it is done."""
+"""Progress in the terminal: of a run, and of other counted work."""
 
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.table import Table
 from rich.text import Text
 
-from ..config.text import one_line
-from ..runs.result import Assessment
 from ..search.record import Record
 
 PLAIN_SECONDS = 5.0
-"""Time between two lines where there is no terminal to draw a bar in."""
+"""Time between two lines where the output is not a terminal."""
 
 
 def measures_text(record: Record) -> str:
@@ -39,7 +33,7 @@ class _Speed(ProgressColumn):
 
 
 class ProgressDisplay:
-    """A reader of records: a bar in a terminal, a line now and then elsewhere."""
+    """Reads records and shows a bar in a terminal, or a line now and then elsewhere."""
 
     def __init__(self, console: Console, total: int, done: int) -> None:
         self._console = console
@@ -97,27 +91,8 @@ class ProgressDisplay:
         )
 
 
-@contextmanager
-def shown_warnings(console: Console) -> Iterator[None]:
-    """Inside, warnings are told in a line, without the place in the program where they arise."""
-
-    def show(message: Warning | str, *_: object) -> None:
-        console.print(one_line(f"warning: {message}"), markup=False, highlight=False, soft_wrap=True)
-
-    with warnings.catch_warnings():
-        warnings.showwarning = show  # type: ignore[assignment]
-        yield
-
-
-def warn_of_damage(problems: Sequence[str]) -> None:
-    """Say on the error stream what is damaged and what was done about it."""
-    for problem in problems:
-        text = one_line(f"warning: {problem}")
-        Console(stderr=True).print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
-
-
 class CountDisplay:
-    """How many of how many are done: a bar in a terminal, a line now and then elsewhere."""
+    """Shows how many items are done: a bar in a terminal, a line now and then elsewhere."""
 
     def __init__(self, console: Console, unit: str, total: int) -> None:
         self._console, self._unit, self._printed = console, unit, time.monotonic()
@@ -136,36 +111,8 @@ class CountDisplay:
 
     def __call__(self, done: int, total: int) -> None:
         if self._bar:
-            self._bar.start()  # only now: what is there already needs no bar
+            self._bar.start()  # only now: cached work needs no bar
             self._bar.update(self._task, completed=done, total=total)
         elif time.monotonic() - self._printed >= PLAIN_SECONDS:
             self._printed = time.monotonic()
             self._console.print(f"{done:,} of {total:,} {self._unit}", soft_wrap=True)
-
-
-def cluster_table(assessment: Assessment) -> Table:
-    """The clusters of an assessment, the largest first; class and purity where classes are known."""
-    known = assessment.classes is not None
-    table = Table(title=f"{len(assessment.clusters)} clusters in {len(assessment.labels):,} images")
-    for name in ("cluster", "size", "surprise", "−log p", "agreement", *(("class", "purity") if known else ())):
-        table.add_column(name, justify="right")
-    for row in sorted(assessment.clusters, key=lambda row: -row.size):
-        cells = [str(row.cluster), f"{row.size:,}", f"{row.surprise:.4f}", f"{row.nats:,.0f}", f"{row.agreement:.1%}"]
-        if row.dominant is not None and row.purity is not None:
-            cells += [str(row.dominant), f"{row.purity:.1%}"]
-        table.add_row(*cells, style="" if row.surprising else "dim")
-    return table
-
-
-def verdict(assessment: Assessment) -> str:
-    """One line of figures; the part about classes only where they are known."""
-    scores = assessment.scores()
-    text = (
-        f"S {scores['surprise']:.3f}  Ω {scores['orderliness']:.3f}  agreement {scores['agreement']:.1%}  "
-        f"clusters {scores['n_clusters']}, surprising {scores['n_surprising']}"
-    )
-    if scores["acc"] is None:
-        return text
-    classes = "  ".join(f"{name.upper()} {scores[name]:.1%}" for name in ("nmi", "ari", "acc", "purity"))
-    both = "  ".join(f"{name.upper()} {scores[f'{name}_both']:.1%}" for name in ("nmi", "ari", "acc"))
-    return f"{text}\n{classes}\nby both views: {both}, clusters {scores['n_clusters_both']}"
