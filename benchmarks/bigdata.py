@@ -48,12 +48,11 @@ from converge_to_surprise.config import Augmentation, Config, Network, Stage, Vi
 from converge_to_surprise.core.augment import augment
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.store import check_clusterable
+from converge_to_surprise.model.assessment import evaluate
 from converge_to_surprise.runs import checkpoint, session
 from converge_to_surprise.runs.labels import write_labels
-from converge_to_surprise.model.assessment import evaluate
 from converge_to_surprise.search import neighbors as neighbors
-from converge_to_surprise.search import sampler as order
-from converge_to_surprise.search import schedule
+from converge_to_surprise.search import sampler, schedule
 from converge_to_surprise.search.readahead import announce
 from converge_to_surprise.search.trainer import Trainer
 
@@ -72,7 +71,7 @@ def write_store(path: Path, count: int, side: int) -> None:
     generator = torch.Generator().manual_seed(0)
     small = torch.from_numpy(load_digits().images / 16).float()[:, None]
     digits = F.interpolate(small, (side, side), mode="bilinear", align_corners=False)
-    changes = Augmentation(rotation=15, crop=1, brightness=0.3, contrast=0.3, sampling="bilinear", outside="image")
+    changes = Augmentation(rotation=15, crop=1, brightness=0.3, contrast=0.3, sampling="bilinear", fill="image")
     with path.open("wb") as file:
         _write_header(file, count, side)
         for start in range(0, count, WRITTEN):
@@ -120,9 +119,9 @@ def a_config(threads: int, width: int) -> Config:
     return Config(
         threads=threads,
         schedule=(Stage("search", "relaxed", 1), Stage("merge", "merge", 1), Stage("refine", "refine", 1)),
-        views=Views(fill=True),
+        views=Views(fill_masked=True),
         augmentation=Augmentation(rotation=15, crop=1, brightness=0.2, contrast=0.2, sampling="bilinear"),
-        network=Network(width=width, folded=True),
+        network=Network(width=width, space_to_depth=True),
     )
 
 
@@ -202,8 +201,8 @@ def cold(folder: Path) -> dict[str, dict[str, float]]:
         before, began = _read_bytes(), time.perf_counter()
         for start in range(0, 25_000, 250):
             if name == "own_order":
-                announce(pixels, order.stretches(images, start, start + 250, 0, 0))
-                pixels[order.epoch_indices(images, start, start + 250, 0, 0)].sum()
+                announce(pixels, sampler.upcoming_blocks(images, start, start + 250, 0, 0))
+                pixels[sampler.epoch_indices(images, start, start + 250, 0, 0)].sum()
             else:
                 pixels[whole[start : start + 250]].sum()
         seconds = time.perf_counter() - began

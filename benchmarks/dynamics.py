@@ -36,10 +36,10 @@ def settings(seed: int, threads: int, *stages: Stage) -> Config:
         seed=seed,
         threads=threads,
         schedule=stages,
-        views=Views(fill=True),
+        views=Views(fill_masked=True),
         augmentation=Augmentation(rotation=10, crop=1, brightness=0.2, contrast=0.2),
         network=Network(width=4),
-        evolution=Evolution(batch=300, learning_rate=0.1, sigma=0.03, ramp_epochs=2, ramp_start=0.5),
+        evolution=Evolution(batch_size=300, learning_rate=0.1, sigma=0.03, ramp_epochs=2, ramp_start=0.5),
     )
 
 

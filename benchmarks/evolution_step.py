@@ -128,7 +128,7 @@ def main() -> None:
     config = Config(
         threads=options.threads,
         schedule=(Stage("explore", "evolution", options.rounds + 1),),
-        evolution=Evolution(population=options.members, batch=options.images, ramp_epochs=1),
+        evolution=Evolution(population=options.members, batch_size=options.images, ramp_epochs=1),
         augmentation=Augmentation(rotation=20, crop=4, brightness=0.3, contrast=0.3),
     )
     trainer = Trainer(images, config)

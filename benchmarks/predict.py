@@ -29,7 +29,7 @@ from converge_to_surprise.config.storage import write_json
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.source import Source
 from converge_to_surprise.model import model_file as modelfile
-from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.cluster_model import CalibratedNetwork, Model
 from converge_to_surprise.model.inference import CHUNK
 from converge_to_surprise.model.network import channels_last
@@ -42,7 +42,7 @@ ROUNDS = 2
 
 def a_model() -> Model:
     config = presets.resolve("fast", None, "mnist", IMAGES, (1, SIDE, SIDE))
-    network = fresh_network(1, config.network, 1, seed=0).eval()
+    network = random_network(1, config.network, 1, seed=0).eval()
     return Model(config, (1, SIDE, SIDE), CalibratedNetwork(network, 10.0, (1,) * network.n_outputs))
 
 
@@ -59,7 +59,7 @@ def best(work: Callable[[], None]) -> float:
 
 def speeds(model: Model, folder: Path) -> dict[str, float]:
     images = torch.randint(256, (IMAGES, 1, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    network = model.labeler.network
+    network = model.active.network
     views = [channels_last(view) for view in make_views(to_float(images[:CHUNK]), model.config.views)]
     for number, image in enumerate(images):
         Image.fromarray(image[0].numpy()).save(folder / f"{number:05d}.png", compress_level=1)

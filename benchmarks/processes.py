@@ -29,7 +29,7 @@ from converge_to_surprise.search.trainer import available_threads
 
 SEARCHES = {
     "relaxed": "--search relaxed --n-init 1",
-    "evolution": "--search evolution --evolution.batch 1000 --evolution.population 16 --evolution.ramp-epochs 1",
+    "evolution": "--search evolution --evolution.batch-size 1000 --evolution.population 16 --evolution.ramp-epochs 1",
 }
 PER_STEP = {"relaxed": 250, "evolution": 1000}
 

@@ -37,7 +37,7 @@ from converge_to_surprise.cli.report import write_report
 from converge_to_surprise.config import Network, Stage, presets
 from converge_to_surprise.config.storage import write_json
 from converge_to_surprise.data import datasets
-from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.network import ClusterNetwork, channels_last
 from converge_to_surprise.runs import session
 from converge_to_surprise.runs.folder import RunFolder
@@ -68,7 +68,7 @@ def bare_step(network: ClusterNetwork, views: Tensor) -> Callable[[], None]:
 
 
 def a_network(folded: bool) -> ClusterNetwork:
-    return fresh_network(1, Network(folded=folded), heads=8, seed=0).train()
+    return random_network(1, Network(space_to_depth=folded), heads=8, seed=0).train()
 
 
 def some_views(count: int) -> Tensor:

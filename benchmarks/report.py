@@ -59,7 +59,7 @@ def make_run(folder: Path, source: Path, threads: int) -> None:
     config = Config(
         threads=threads,
         schedule=(Stage("search", "relaxed", 1), Stage("merge", "merge", 1)),
-        views=Views(fill=True),
+        views=Views(fill_masked=True),
         augmentation=Augmentation(rotation=10, crop=2),
         relaxed=Relaxed(heads=2),
         merge=Merge(clusters=10),

@@ -26,7 +26,7 @@ from torch import Tensor
 from converge_to_surprise.config import presets
 from converge_to_surprise.config.storage import write_json
 from converge_to_surprise.core.metrics import balance
-from converge_to_surprise.core.rng import start_seeds
+from converge_to_surprise.core.rng import init_seeds
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.datasets import Dataset
 from converge_to_surprise.data.store import ImageStore
@@ -53,7 +53,7 @@ def subset(name: str, images: Tensor, classes: npt.NDArray[np.int64]) -> ImageSt
 def measure(name: str, seed: int, threads: int) -> dict[str, Any]:
     """The row of the start that is taken, with those of all starts in it."""
     config = presets.resolve("fast", None, "digits", len(digits(name)), (1, 8, 8))
-    return of_starts(seed, [measure_start(name, own, threads) for own in start_seeds(seed, config.starts)])
+    return of_starts(seed, [measure_start(name, own, threads) for own in init_seeds(seed, config.n_init)])
 
 
 def digits(name: str) -> ImageStore:
@@ -65,7 +65,7 @@ def digits(name: str) -> ImageStore:
 def measure_start(name: str, seed: int, threads: int) -> dict[str, Any]:
     store = digits(name)
     dataset = Dataset("digits", store, None)
-    config = replace(presets.resolve("fast", None, "digits", len(store), (1, 8, 8)), starts=1)
+    config = replace(presets.resolve("fast", None, "digits", len(store), (1, 8, 8)), n_init=1)
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder) / "run")
         trainer = session.begin(run, dataset, "digits", None, "fast", replace(config, seed=seed, threads=threads))

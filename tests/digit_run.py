@@ -19,10 +19,11 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><script>docume
 CONFIG = Config(
     threads=1,
     schedule=(Stage("search", "relaxed", 8), Stage("merge", "merge", 1), Stage("refine", "refine", 2)),
-    network=Network(clusters=16, width=4),
+    max_clusters=16,
+    network=Network(width=4),
     augmentation=Augmentation(rotation=10, crop=1),
-    relaxed=Relaxed(heads=2, batch=90, learning_rate=0.01, diversity_floor=(10.0, 10.0)),
-    merge=Merge(augmented_pairs=500, neighbor_pairs=500, clusters=6, smallest=0.0),
+    relaxed=Relaxed(heads=2, batch_size=90, learning_rate=0.01, diversity_floor=(10.0, 10.0)),
+    merge=Merge(augmented_pairs=500, neighbor_pairs=500, clusters=6, min_cluster_fraction=0.0),
 )
 
 

@@ -19,7 +19,7 @@ FULL = Augmentation(
     brightness=0.4, contrast=0.4, saturation=0.4,
 )  # fmt: skip
 STILL = replace(FULL, rotation=0.0)
-GROUND = replace(FULL, outside="background")
+GROUND = replace(FULL, fill="background")
 
 
 def views(count: int, channels: int, height: int, width: int, seed: int) -> Tensor:
@@ -135,7 +135,7 @@ def test_what_lies_outside_the_crop_is_black_or_the_image() -> None:
     generator = torch.Generator().manual_seed(0)
     drawn = augment.draw(spun, 200, generator)
     black = augment.apply(white, drawn, spun, signed=False)
-    image = augment.apply(white, drawn, replace(spun, outside="image"), signed=False)
+    image = augment.apply(white, drawn, replace(spun, fill="image"), signed=False)
     turned = drawn.angle.abs() > 0.3
     assert bool((black[turned].flatten(1).min(1).values == 0).all())
     assert float(image.mean()) > float(black.mean())
@@ -174,7 +174,7 @@ def test_the_ground_is_seen_beyond_the_image_only(
     channels: int, sampling: Literal["nearest", "bilinear"], seed: int
 ) -> None:
     batch = views(4, channels, 9, 7, seed)
-    background, image = replace(GROUND, sampling=sampling), replace(GROUND, sampling=sampling, outside="image")
+    background, image = replace(GROUND, sampling=sampling), replace(GROUND, sampling=sampling, fill="image")
     drawn = augment.draw(background, 4, torch.Generator().manual_seed(seed))
     within = augment.warp(torch.ones_like(batch), drawn, image) > 1 - 1e-6
     torch.testing.assert_close(
@@ -234,7 +234,7 @@ def test_bilinear_sampling_of_half_a_pixel_by_hand() -> None:
     drawn = drawn._replace(cut=torch.tensor([1.0]), top=torch.tensor([0.0]), left=torch.tensor([0.0]))
     image = torch.tensor([[[[0.0, 1.0], [0.0, 1.0]]]])
     # The window is one pixel: the second row and column of the output lie 1/4 beyond its middle.
-    warped = augment.warp(image, drawn, Augmentation(crop=1, sampling="bilinear", outside="image"))
+    warped = augment.warp(image, drawn, Augmentation(crop=1, sampling="bilinear", fill="image"))
     torch.testing.assert_close(warped[0, 0, 1], torch.tensor([0.0, 0.25]))
 
 

@@ -97,7 +97,7 @@ def test_a_gpu_takes_what_fits_into_its_free_memory(monkeypatch: pytest.MonkeyPa
         return free, 80 * GIGABYTE
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", free_and_total)
-    config = replace(Config(), evolution=Evolution(batch=3000), views=Views(upsample=2))
+    config = replace(Config(), evolution=Evolution(batch_size=3000), views=Views(upsample=2))
     gpu, images = torch.device("cuda:1"), (7291, 1, 16, 16)
     free = 40 * GIGABYTE
     assert chunking.chosen(gpu, images, config) == 3000

@@ -21,8 +21,8 @@ from converge_to_surprise.data import datasets
 from converge_to_surprise.data.synthetic import striped_images
 
 SETTINGS = """
---threads 1 --search evolution --schedule explore=evolution:2 --network.n_outputs 6 --network.width 2 --network.alive 4
---augmentation.crop 1 --no-report --views.upsample 1 --evolution.population 2 --evolution.batch 10 --evolution.sigma 0.1
+--threads 1 --search evolution --schedule explore=evolution:2 --network.n_outputs 6 --network.width 2 --network.min-active-outputs 4
+--augmentation.crop 1 --no-report --views.upsample 1 --evolution.population 2 --evolution.batch-size 10 --evolution.sigma 0.1
 """
 FLAGS = SETTINGS.split()
 RNG = np.random.default_rng(0)
@@ -346,10 +346,10 @@ def test_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     ("flags", "message"),
     [
         (
-            "--evolution.batch 61",
-            "evolution.batch is 61 but there are only 60 images; give --evolution.batch 60",
+            "--evolution.batch-size 61",
+            "evolution.batch is 61 but there are only 60 images; give --evolution.batch-size 60",
         ),
-        ("--schedule s=relaxed:1 --relaxed.batch 61", "relaxed.batch is 61 but there are only 60 images"),
+        ("--schedule s=relaxed:1 --relaxed.batch-size 61", "relaxed.batch is 61 but there are only 60 images"),
         ("--augmentation.crop 8", "augmentation.crop is 8 but the views are only 8 pixels wide or high"),
         ("--evolution.score beauty", "unknown score 'beauty'; known: surprise, orderliness"),
         (
@@ -435,7 +435,7 @@ def test_an_existing_run_is_kept(run: Path, source: Path, capsys: pytest.Capture
     assert contents(run) == before
 
 
-@pytest.mark.parametrize("wrong", ["--evolution.batch 61", "--evolution.score beauty", "--device abacus"])
+@pytest.mark.parametrize("wrong", ["--evolution.batch-size 61", "--evolution.score beauty", "--device abacus"])
 def test_force_with_a_mistake_keeps_the_run(
     run: Path, source: Path, capsys: pytest.CaptureFixture[str], wrong: str
 ) -> None:

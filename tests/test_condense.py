@@ -7,7 +7,7 @@ import torch
 from converge_to_surprise.config import Config, Merge, Network
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.inference import label_views, view_features
 from converge_to_surprise.search import merge
 from converge_to_surprise.search.head_fusion import condense, fit_head, move_subclusters, vote
@@ -90,7 +90,7 @@ def test_a_fitted_head_repeats_the_labels_and_unused_outputs_never_win(classes: 
 def test_the_condensed_network_has_an_output_for_every_cluster_and_labels_as_the_head_did(small: Config) -> None:
     """Two clusters that a threshold on a feature tells apart; the head's other outputs never win."""
     images, _ = striped_images(300)
-    network = fresh_network(1, Network(clusters=4, width=4), heads=1, seed=0).train()
+    network = random_network(Config(seed=0, max_clusters=4, network=Network(width=4)), 1, 1).train()
     view, _ = make_views(to_float(images), small.views)
     with torch.no_grad():
         for _ in range(40):  # running statistics, as after a search
@@ -102,7 +102,7 @@ def test_the_condensed_network_has_an_output_for_every_cluster_and_labels_as_the
         network.head.bias.copy_(torch.tensor([-middle, middle, -99.0, -99.0]))
     labels, _ = label_views(network, images, small.views)
     assert 50 < int(labels.sum()) < 250
-    trees = [merge.merge_tree(np.diag([5.0, 5.0, 0.0, 0.0]), 0.005)]
+    trees = [merge.build_merge_tree(np.diag([5.0, 5.0, 0.0, 0.0]), 0.005)]
     neighbor_pairs = torch.diag(torch.tensor([5.0, 5.0, 0.0, 0.0]))[None]
     picked = merge.choose(trees, neighbor_pairs, labels[:, None].numpy(), Merge())
     assert picked.clusters == 2

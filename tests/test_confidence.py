@@ -13,8 +13,8 @@ from converge_to_surprise.core.augment import augment
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model import confidence
-from converge_to_surprise.model.backbone import fresh_network
-from converge_to_surprise.model.inference import over_views, read_whole
+from converge_to_surprise.model.backbone import random_network
+from converge_to_surprise.model.inference import map_views, run_all
 
 
 @settings(max_examples=20, deadline=None)
@@ -47,14 +47,14 @@ def test_confidence_is_how_often_augmented_views_agree() -> None:
     """Calibration: among images with confidence c, augmented views get the same cluster in a share c of the cases."""
     images, _ = striped_images(600)
     config = Config(augmentation=Augmentation(rotation=40, crop=2, brightness=0.3))
-    network = fresh_network(1, Network(clusters=4, width=4), 1, seed=1)
+    network = random_network(Config(seed=1, max_clusters=4, network=Network(width=4)), 1, 1)
     with torch.no_grad():  # features are centered, so that several outputs win
         for view in make_views(to_float(images), config.views) * 30:
             features = network.features(view)
         network.head.bias.copy_(-(network.head.weight @ features.mean(0)))
     sharpness = confidence.fit_sharpness(network, images, config)
     assert 1 < sharpness < confidence.LARGEST
-    reading = read_whole(network, images, config.views, sharpness)
+    reading = run_all(network, images, config.views, sharpness)
     sure = reading.probabilities.max(1).values
     generator = torch.Generator().manual_seed(9)
     network.eval()
@@ -74,7 +74,7 @@ def test_confidence_is_how_often_augmented_views_agree() -> None:
 def test_it_is_drawn_from_the_seed_and_leaves_the_network_alone() -> None:
     images, _ = striped_images(50)
     config = Config(augmentation=Augmentation(rotation=40))
-    network = fresh_network(1, Network(clusters=4, width=2), 1, seed=1).train()
+    network = random_network(Config(seed=1, max_clusters=4, network=Network(width=2)), 1, 1).train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
     assert confidence.fit_sharpness(network, images, config) == confidence.fit_sharpness(network, images, config)
     assert network.training
@@ -83,6 +83,6 @@ def test_it_is_drawn_from_the_seed_and_leaves_the_network_alone() -> None:
 
 def test_a_few_images_are_filled_up_and_cut_again() -> None:
     images, _ = striped_images(3)
-    network = fresh_network(1, Network(clusters=4, width=2), 1, seed=1)
-    found = list(over_views(network, images, Config().views, network.forward))
+    network = random_network(Config(seed=1, max_clusters=4, network=Network(width=2)), 1, 1)
+    found = list(map_views(network, images, Config().views, network.forward))
     assert [len(view) for pair in found for view in pair] == [3, 3]

@@ -69,7 +69,7 @@ WRONG: list[tuple[type[Any], str, Any]] = [
     (Relaxed, "diversity_floor", (0.5, 3)),
     (Relaxed, "diversity_floor", (9, 3)),
     (Relaxed, "neighbors", 0),
-    (Relaxed, "neighbor_share", 1.1),
+    (Relaxed, "neighbor_prob", 1.1),
     (Relaxed, "refine_learning_rate", 0),
     (Relaxed, "refine_temperature", 0.0),
     (Relaxed, "refine_temperature", math.inf),

@@ -40,7 +40,7 @@ CONFIGS = st.builds(
         zoom_out=st.integers(0, 9).map(lambda low: (low, low + 2)),
         brightness=SHARE,
         sampling=st.sampled_from(["nearest", "bilinear"]),
-        outside=st.sampled_from(["black", "image", "background"]),
+        fill=st.sampled_from(["black", "image", "background"]),
     ),
     network=st.builds(Network, clusters=st.integers(2, 4096)),
     evolution=st.builds(
@@ -64,7 +64,7 @@ def test_a_part_changes_only_what_it_names() -> None:
     assert overlay(base, {}) == base
 
 
-def test_whole_numbers_are_accepted_where_fractions_are_wanted() -> None:
+def test_integers_are_accepted_where_fractions_are_wanted() -> None:
     rotation = overlay(Config(), {"augmentation": {"rotation": 20}}).augmentation.rotation
     assert rotation == 20.0
     assert isinstance(rotation, float)

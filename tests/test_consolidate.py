@@ -12,7 +12,7 @@ from torch import Tensor
 
 from converge_to_surprise.config import Config, Consolidation, Network
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.inference import label_views
 from converge_to_surprise.model.network import ClusterNetwork, flatten
 from converge_to_surprise.search import consolidate
@@ -73,9 +73,9 @@ def test_the_surrogate_set_holds_contributing_images_with_their_cluster(
 def trained(scale: float = 1.0, passes: int = 6) -> tuple[ClusterNetwork, ClusterNetwork, Tensor, Config]:
     """A network that tells bars apart a little, before and after consolidation."""
     images, _ = striped_images(200)
-    config = Config(threads=1, consolidation=Consolidation(batch=50, logit_scale=scale, learning_rate=5e-3))
+    config = Config(threads=1, consolidation=Consolidation(batch_size=50, logit_scale=scale, learning_rate=5e-3))
     for seed in range(50):
-        network = fresh_network(1, Network(clusters=6, width=4), 1, seed)
+        network = random_network(Config(seed=seed, max_clusters=6, network=Network(width=4)), 1, 1)
         network.train()
         with torch.no_grad():
             for _ in range(20):
@@ -84,7 +84,7 @@ def trained(scale: float = 1.0, passes: int = 6) -> tuple[ClusterNetwork, Cluste
         generator = torch.Generator()
         if len(consolidate.surrogate_set(labels_i, labels_j, 6, config.consolidation.tau, generator)[0]) > 40:
             break
-    before = fresh_network(1, Network(clusters=6, width=4), 1, 0)
+    before = random_network(Config(seed=0, max_clusters=6, network=Network(width=4)), 1, 1)
     before.load_state_dict(network.state_dict())
     descent = consolidate.optimizer(network, config)
     for step in range(passes):
@@ -110,7 +110,7 @@ def test_a_pass_repeats_itself_exactly_and_differs_from_step_to_step(bars: Tenso
     def passed(step: int) -> tuple[Tensor, int]:
         network = trained(passes=0)[0]
         images, _ = striped_images(200)
-        config = replace(small, consolidation=Consolidation(batch=50))
+        config = replace(small, consolidation=Consolidation(batch_size=50))
         _, _, views = consolidate.consolidation_pass(
             network, consolidate.optimizer(network, config), images, config, step
         )
@@ -123,7 +123,7 @@ def test_a_pass_repeats_itself_exactly_and_differs_from_step_to_step(bars: Tenso
 
 
 def test_nothing_surprising_means_nothing_is_trained(bars: Tensor, small: Config) -> None:
-    network = fresh_network(1, Network(clusters=6, width=2), 1, 0)
+    network = random_network(Config(seed=0, max_clusters=6, network=Network(width=2)), 1, 1)
     with torch.no_grad():
         network.head.bias[3] = 100.0  # collapse: every view goes to output 3
     before = flatten(network)

@@ -29,10 +29,11 @@ REAL = [name for name in ("cuda", "mps") if devices.here(name) == name]
 SEARCH = Config(
     threads=1,
     schedule=(Stage("search", "relaxed", 3), Stage("merge", "merge", 1), Stage("refine", "refine", 1)),
-    views=Views(fill=True, upsample=2),
-    network=Network(clusters=16, width=4, folded=True),
-    relaxed=Relaxed(heads=2, batch=60, learning_rate=0.01, diversity_floor=(4.0, 6.0)),
-    merge=Merge(augmented_pairs=200, neighbor_pairs=200, clusters=3, smallest=0.0),
+    views=Views(fill_masked=True, upsample=2),
+    max_clusters=16,
+    network=Network(width=4, space_to_depth=True),
+    relaxed=Relaxed(heads=2, batch_size=60, learning_rate=0.01, diversity_floor=(4.0, 6.0)),
+    merge=Merge(augmented_pairs=200, neighbor_pairs=200, clusters=3, min_cluster_fraction=0.0),
 )
 
 

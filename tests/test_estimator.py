@@ -77,7 +77,7 @@ def test_what_was_learned(fitted: SurpriseClustering, images: Tensor) -> None:
     assert [row["size"] for row in fitted.cluster_info_] == sizes.tolist()
     assert all(row["nats"] >= 0 for row in fitted.cluster_info_)
     assert len(fitted.history_) == 46
-    assert len(fitted.merge_tree_) == fitted.model_.merged.finest - 1  # type: ignore[union-attr]
+    assert len(fitted.merge_tree_) == fitted.model_.merged.max_clusters - 1  # type: ignore[union-attr]
     assert fitted.transform(images).shape == (60, 32)
     assert fitted.get_feature_names_out()[0] == "surpriseclustering0"
     assert fitted.score(images) >= 1
@@ -142,14 +142,14 @@ def test_cut_reads_the_tree_without_training(images: Tensor) -> None:
     before = model.labels_
     merged = model.model_.merged
     assert merged is not None
-    for clusters in range(1, merged.finest + 1):
+    for clusters in range(1, merged.max_clusters + 1):
         model.cut(n_clusters=clusters)
         assert model.n_clusters_ <= clusters
         assert (model.predict(images) == model.labels_).all()
         assert model.n_clusters_ == len(np.unique(model.labels_))
     assert model.cut(1).n_clusters_ == 1
     assert (model.cut().labels_ == before).all()
-    with pytest.raises(ValueError, match=f"clusters is 99; the merge tree has from 1 to {merged.finest}"):
+    with pytest.raises(ValueError, match=f"clusters is 99; the merge tree has from 1 to {merged.max_clusters}"):
         model.cut(99)
 
 

@@ -31,9 +31,9 @@ import converge_to_surprise
 from converge_to_surprise import cli
 from converge_to_surprise.config import Config, SettingError, Stage
 from converge_to_surprise.config import files as configfile
+from converge_to_surprise.config import memory as room
 from converge_to_surprise.config.storage import LARGEST_JSON, read_json
 from converge_to_surprise.data import datasets
-from converge_to_surprise.config import memory as room
 from converge_to_surprise.data.idx import read_idx
 from converge_to_surprise.model import model_file as modelfile
 from converge_to_surprise.model.cluster_model import Model
@@ -181,7 +181,7 @@ def test_spoilt_histories(run: RunFolder, finished: RunFolder, data: st.DataObje
     run.history.write_bytes(b"".join(lines))
     steps = [record["step"] for record in run.records()]
     assert steps == sorted(set(steps))
-    run.forget_after(10)
+    run.truncate_history(10)
     assert cli.main(["show", str(run.path)]) == 0
 
 
@@ -206,7 +206,16 @@ def test_a_checkpoint_cannot_ask_for_a_huge_network(run: RunFolder) -> None:
 
 def test_a_configuration_cannot_ask_for_more_than_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "free_memory", lambda: 100_000_000)
-    words = ["--network.width", "512", "--network.n_outputs", "4096", "--relaxed.heads", "256", "--relaxed.batch", "10"]
+    words = [
+        "--network.width",
+        "512",
+        "--network.n_outputs",
+        "4096",
+        "--relaxed.heads",
+        "256",
+        "--relaxed.batch-size",
+        "10",
+    ]
     assert cli.main(["fit", "digits", "--out", str(tmp_path / "run"), *words]) == 2
     assert not (tmp_path / "run").exists()
 

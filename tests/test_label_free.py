@@ -12,7 +12,7 @@ from converge_to_surprise import cli
 from converge_to_surprise.data.synthetic import striped_images
 
 WHOLE = """
---seed 1 --n-init 2 --threads 1 --network.n_outputs 12 --network.width 4 --relaxed.heads 3 --relaxed.batch 50
+--seed 1 --n-init 2 --threads 1 --network.n_outputs 12 --network.width 4 --relaxed.heads 3 --relaxed.batch-size 50
 --relaxed.diversity-floor 4 6 --merge.augmented-pairs 400 --merge.neighbor-pairs 400
 --schedule search=relaxed:12 merge=merge:1 refine=refine:3 --no-report --views.upsample 1
 """
@@ -63,11 +63,11 @@ def test_the_merge_tree_is_read_at_any_level(labeled: Path, capsys: pytest.Captu
     finest = len(merged["joins"]) + 1
     assert finest > merged["clusters"] >= 2
     cut = evaluated(labeled, capsys)
-    assert evaluated(labeled, capsys, "--clusters", str(merged["clusters"]))["nmi"] == pytest.approx(cut["nmi"])
+    assert evaluated(labeled, capsys, "--n-clusters", str(merged["clusters"]))["nmi"] == pytest.approx(cut["nmi"])
     for clusters in range(1, finest + 1):
-        assert evaluated(labeled, capsys, "--clusters", str(clusters))["n_clusters"] <= clusters
-    assert evaluated(labeled, capsys, "--clusters", "1")["n_clusters"] == 1
-    assert evaluated(labeled, capsys, "--clusters", str(finest))["n_clusters"] > cut["n_clusters"]
+        assert evaluated(labeled, capsys, "--n-clusters", str(clusters))["n_clusters"] <= clusters
+    assert evaluated(labeled, capsys, "--n-clusters", "1")["n_clusters"] == 1
+    assert evaluated(labeled, capsys, "--n-clusters", str(finest))["n_clusters"] > cut["n_clusters"]
 
 
 @pytest.mark.parametrize("clusters", ["0", "99"])
@@ -75,7 +75,7 @@ def test_a_level_that_the_tree_does_not_have_is_refused(
     labeled: Path, capsys: pytest.CaptureFixture[str], clusters: str
 ) -> None:
     source = str(labeled.parent / "images.npz")
-    assert cli.main(["evaluate", str(labeled), source, "--clusters", clusters]) == 2
+    assert cli.main(["evaluate", str(labeled), source, "--n-clusters", clusters]) == 2
     said = capsys.readouterr().err
     assert f"clusters is {clusters}; the merge tree has from 1 to" in said
     assert "from 1 to" in said

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Network
-from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.cluster_model import CalibratedNetwork, Model
-from converge_to_surprise.model.inference import read, read_whole
+from converge_to_surprise.model.inference import read, run_all
 from converge_to_surprise.runs import labels
 
 
 @pytest.fixture(scope="module")
 def model(bars: Tensor) -> Model:
-    config = Config(network=Network(clusters=6, width=2))
-    network = fresh_network(1, config.network, 1, seed=0)
+    config = Config(max_clusters=6, network=Network(width=2))
+    network = random_network(1, config.network, 1, seed=0)
     return Model(config, (1, 8, 8), CalibratedNetwork(network, 10.0, (20, 30, 10, 5, 55, 0)))
 
 
@@ -28,7 +28,7 @@ def model(bars: Tensor) -> Model:
 def test_pieces_are_as_good_as_the_whole(
     tmp_path: Path, model: Model, bars: Tensor, named: bool, tree: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading = model.read_whole(bars)
+    reading = model.run_all(bars)
     names = [f"ä {number},\udcff.png" for number in range(len(bars))] if named else None
     parts = torch.arange(len(bars)) % 7 if tree else None
     written = []
@@ -49,8 +49,8 @@ def test_pieces_are_as_good_as_the_whole(
 def test_everything_is_read_in_order_and_probabilities_can_be_left_out(model: Model, bars: Tensor) -> None:
     network, views = model.final.network, model.config.views
     images = torch.cat([bars, bars.flip(0), bars.flip(3), bars.flip(2), bars.roll(1, 0)])  # more than one chunk
-    whole = read_whole(network, images, views, 10.0)
-    brief = read_whole(network, images, views, 10.0, probabilities=False)
+    whole = run_all(network, images, views, 10.0)
+    brief = run_all(network, images, views, 10.0, probabilities=False)
     parts = list(read(network, images, views, 10.0))
     assert len(parts) > 2
     assert torch.equal(whole.probabilities, torch.cat([part.probabilities for part in parts]))

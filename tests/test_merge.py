@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from converge_to_surprise.config import Config, Merge, Network
-from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.search import merge
 from converge_to_surprise.search.neighbors import alike
 
@@ -32,7 +32,7 @@ def three_classes_four_clusters() -> np.ndarray:
 
 
 def test_the_weakest_border_goes_first_and_tiny_clusters_before_it() -> None:
-    tree = merge.merge_tree(three_classes_four_clusters(), smallest=0.005)
+    tree = merge.build_merge_tree(three_classes_four_clusters(), smallest=0.005)
     assert tree.joins[0][:2] == (2, 5)
     assert set(tree.joins[1][:2]) == {0, 3}
     assert tree.clusters == 4
@@ -47,7 +47,7 @@ def test_the_weakest_border_goes_first_and_tiny_clusters_before_it() -> None:
 @given(st.integers(2, 8), st.integers(0, 999))
 def test_a_tree_joins_everything_once(clusters: int, seed: int) -> None:
     joint = np.random.default_rng(seed).integers(0, 30, (clusters, clusters)).astype(float)
-    tree = merge.merge_tree(joint, 0.01)
+    tree = merge.build_merge_tree(joint, 0.01)
     alive = int(((joint + joint.T).sum(1) > 0).sum())
     assert len(tree.joins) == max(0, alive - 1)
     gone = [join.gone for join in tree.joins]
@@ -76,7 +76,7 @@ def heads_that_agree_at_three() -> tuple[torch.Tensor, np.ndarray]:
 
 
 def choose(joint: torch.Tensor, labels: np.ndarray, settings: Merge) -> merge.MergeResult:
-    trees = [merge.merge_tree(table.numpy(), settings.smallest) for table in joint]
+    trees = [merge.build_merge_tree(table.numpy(), settings.smallest) for table in joint]
     return merge.choose(trees, joint, labels, settings)
 
 
@@ -124,7 +124,7 @@ def test_the_head_that_keeps_neighbors_together_and_that_others_confirm_is_taken
     lonely = rng.integers(0, 3, 600)
     labels = np.stack([lonely, classes, classes], 1)
     strong, weak = np.diag([100.0, 100.0, 100.0]), np.full((3, 3), 10.0) + np.diag([70.0] * 3)
-    trees = [merge.merge_tree(np.diag([100.0] * 3), 0.005)] * 3
+    trees = [merge.build_merge_tree(np.diag([100.0] * 3), 0.005)] * 3
     informed = merge.choose(trees, torch.from_numpy(np.stack([strong, weak, strong])), labels, Merge())
     assert informed.head == 2
     assert informed.information[2] == pytest.approx(np.log(3))
@@ -142,7 +142,7 @@ def test_a_head_with_too_few_clusters_is_not_taken() -> None:
 
 
 def test_nor_is_it_if_no_head_knows_anything() -> None:
-    trees = [merge.merge_tree(np.diag(counts), 0.005) for counts in ([9.0, 9.0, 0.0], [9.0, 9.0, 9.0])]
+    trees = [merge.build_merge_tree(np.diag(counts), 0.005) for counts in ([9.0, 9.0, 0.0], [9.0, 9.0, 9.0])]
     labels = np.stack([np.arange(30) % 2, np.arange(30) % 3], 1)
     assert merge.choose(trees, torch.ones(2, 3, 3), labels, Merge(clusters=3)).head == 1
 
@@ -164,13 +164,13 @@ def test_grouped_counts_keep_their_sum() -> None:
 
 
 def test_one_head_labels_as_it_did_among_the_others() -> None:
-    network = fresh_network(1, Network(clusters=5, width=2, folded=True), heads=3, seed=0).eval()
+    network = random_network(Config(seed=0, max_clusters=5, network=Network(width=2, space_to_depth=True)), 1, 3).eval()
     images = torch.rand(20, 1, 8, 8)
     torch.testing.assert_close(network.select_head(1).eval().logits(images), network.logits(images)[:, 1])
 
 
 def test_trials_count_every_pair_once(bars: torch.Tensor, small: Config) -> None:
-    network = fresh_network(1, Network(clusters=6, width=2), heads=2, seed=0)
+    network = random_network(Config(seed=0, max_clusters=6, network=Network(width=2)), 1, 2)
     neighbors = alike(None, bars, small, 1)
     trial = merge.count_boundary_pairs(network, bars, neighbors, small, 0)
     most = merge.PAIRS_PER_IMAGE * len(bars)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from converge_to_surprise.config import Config, Network, Views
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.inference import view_features
 from converge_to_surprise.model.network import ClusterNetwork
 from converge_to_surprise.search import neighbors as neighbors
@@ -43,7 +43,7 @@ def test_neighbors_come_from_the_pool() -> None:
 
 def test_neighbors_by_pixels_and_by_features_share_the_kind(small: Config) -> None:
     images, kinds = striped_images(300)
-    network = fresh_network(1, Network(clusters=8, width=4), 1, 0)
+    network = random_network(Config(seed=0, max_clusters=8, network=Network(width=4)), 1, 1)
     for given_network in (None, network):
         found = neighbors.alike(given_network, images, small, 1)
         assert found.shape == (300, small.relaxed.neighbors)
@@ -70,7 +70,7 @@ def test_without_their_ground_images_are_neighbors_on_any_paper() -> None:
     twins = (torch.arange(80) + 40) % 80
     share = {}
     for background in ("kept", "removed"):
-        found = neighbors.alike(None, images, Config(views=Views(fill=True, background=background)), 1)
+        found = neighbors.alike(None, images, Config(views=Views(fill_masked=True, background=background)), 1)
         share[background] = float((found[:, 0] == twins).float().mean())
     assert share["removed"] == 1
     assert share["kept"] < 0.5
@@ -118,7 +118,7 @@ def test_the_answer_does_not_depend_on_how_many_rows_are_looked_at_together(
     small: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     images = striped_images(900)[0]
-    network = fresh_network(1, Network(clusters=8, width=4), 1, 0)
+    network = random_network(Config(seed=0, max_clusters=8, network=Network(width=4)), 1, 1)
     whole = [neighbors.alike(given_network, images, small, 1) for given_network in (None, network)]
     monkeypatch.setattr(neighbors.stretches, "__defaults__", (256,))
     for given_network, expected in zip((None, network), whole, strict=True):
@@ -128,7 +128,7 @@ def test_the_answer_does_not_depend_on_how_many_rows_are_looked_at_together(
 def test_many_images_are_whitened_by_the_pool(small: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the limit no more than the pool's features are held; the neighbors are as good."""
     images, kinds = striped_images(300)
-    network = fresh_network(1, Network(clusters=8, width=4), 1, 0)
+    network = random_network(Config(seed=0, max_clusters=8, network=Network(width=4)), 1, 1)
     few = neighbors.alike(network, images, small, 1)
     monkeypatch.setattr(neighbors, "LIMIT", 299)
     looked_at: list[int] = []

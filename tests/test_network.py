@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from converge_to_surprise.config import Network
 from converge_to_surprise.model import network as net
-from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.backbone import random_network
 
 FIVE = Network(clusters=5, width=2)
 BORDERS: tuple[net.Border, ...] = ("black", "background")
@@ -67,7 +67,7 @@ def test_the_first_unit_cannot_see_where_a_plain_ground_ends(
         black, background = (net.ResNet9(channels, 5, 2, folded=folded, boundary=boundary) for boundary in BORDERS)
         plain = torch.rand(2, channels, 1, 1).expand(2, channels, height, width)
     with torch.no_grad():
-        seen, usual = (network.get_submodule("units.0.conv")(network.enter(plain)) for network in (background, black))
+        seen, usual = (network.get_submodule("units.0.conv")(network.prepare(plain)) for network in (background, black))
     assert seen.shape == usual.shape
     torch.testing.assert_close(seen, seen[..., :1, :1].expand_as(seen))
 
@@ -83,14 +83,14 @@ def test_on_black_ground_both_borders_are_the_same() -> None:
 
 def test_the_border_of_the_settings_is_the_network_s() -> None:
     for boundary in BORDERS:
-        network = fresh_network(3, Network(clusters=5, width=2, boundary=boundary), 1, 0)
+        network = random_network(Config(seed=0, max_clusters=5, network=Network(width=2, padding=boundary)), 3, 1)
         assert isinstance(network, net.ResNet9)
         assert network.boundary == boundary
 
 
 def test_the_margin_has_the_color_of_the_image_s_own_rim() -> None:
     image = torch.tensor([[[[0.2, 0.2, 0.9], [0.2, 0.5, 0.4], [0.2, 0.2, 0.4]]]])
-    framed = net.on_background(image, 1, 2)
+    framed = net.pad_with_background(image, 1, 2)
     assert framed.shape == (1, 1, 6, 6)
     torch.testing.assert_close(framed[..., 1:4, 1:4], image)
     torch.testing.assert_close(framed[..., 0, :], torch.full((1, 1, 6), 0.2))
@@ -106,11 +106,11 @@ def test_a_folded_network_takes_any_size_and_does_less_work() -> None:
 
 def test_a_start_is_drawn_from_its_seed_and_leaves_the_global_generator_alone() -> None:
     before = torch.get_rng_state()
-    first = net.flatten(fresh_network(1, FIVE, 1, seed=3))
+    first = net.flatten(random_network(1, FIVE, 1, seed=3))
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(first, net.flatten(fresh_network(1, FIVE, 1, seed=3)))
-    assert not torch.equal(first, net.flatten(fresh_network(1, FIVE, 1, seed=4)))
-    assert not torch.equal(first, net.flatten(fresh_network(1, FIVE, 1, seed=3, attempt=1)))
+    assert torch.equal(first, net.flatten(random_network(1, FIVE, 1, seed=3)))
+    assert not torch.equal(first, net.flatten(random_network(1, FIVE, 1, seed=4)))
+    assert not torch.equal(first, net.flatten(random_network(1, FIVE, 1, seed=3, attempt=1)))
 
 
 def test_the_first_start_that_is_lively_enough_is_taken_or_else_the_liveliest() -> None:

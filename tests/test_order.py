@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Relaxed, Stage
-from converge_to_surprise.core import rng as randomness
-from converge_to_surprise.search import sampler as order
-from converge_to_surprise.search import schedule
+from converge_to_surprise.core import rng
+from converge_to_surprise.search import sampler, schedule
 
-LARGE = order.LIMIT + 1
+LARGE = sampler.LIMIT + 1
 SEARCH = Stage("search", "relaxed", 1)
 
 
@@ -26,7 +25,7 @@ def forget() -> None:
 
 def epoch_of(images: int, batch: int, seed: int, epoch: int) -> list[Tensor]:
     """The batches of an epoch."""
-    config = Config(schedule=(SEARCH,), relaxed=Relaxed(batch=batch))
+    config = Config(schedule=(SEARCH,), relaxed=Relaxed(batch_size=batch))
     step = next(schedule.steps(config, images))
     return [
         schedule.batch_positions(replace(step, epoch=epoch, batch=index), images, seed) for index in range(step.batches)
@@ -35,23 +34,23 @@ def epoch_of(images: int, batch: int, seed: int, epoch: int) -> list[Tensor]:
 
 @given(st.integers(2, 3000), st.integers(2, 700), st.integers(0, 2**63 - 1), st.integers(0, 9))
 def test_few_images_come_in_one_permutation_as_they_always_did(images: int, batch: int, seed: int, epoch: int) -> None:
-    whole = torch.randperm(images, generator=randomness.torch_generator(seed, "order", epoch))
+    whole = torch.randperm(images, generator=rng.torch_generator(seed, "order", epoch))
     batches = schedule.batches_per_epoch(images, batch)
     for found, expected in zip(epoch_of(images, batch, seed, epoch), whole.tensor_split(batches), strict=True):
         assert torch.equal(found, expected)
 
 
 def test_the_limit_is_where_it_is_said_to_be() -> None:
-    whole = torch.randperm(order.LIMIT, generator=randomness.torch_generator(5, "order", 2))
-    assert torch.equal(order.epoch_indices(order.LIMIT, 0, order.LIMIT, 5, 2), whole)
-    assert torch.equal(order.epoch_indices(LARGE, 0, 500, 5, 2), order.blocked_epoch_indices(LARGE, 0, 500, 5, 2))
+    whole = torch.randperm(sampler.LIMIT, generator=rng.torch_generator(5, "order", 2))
+    assert torch.equal(sampler.epoch_indices(sampler.LIMIT, 0, sampler.LIMIT, 5, 2), whole)
+    assert torch.equal(sampler.epoch_indices(LARGE, 0, 500, 5, 2), sampler.blocked_epoch_indices(LARGE, 0, 500, 5, 2))
 
 
 @settings(max_examples=25)
 @given(st.integers(1, 300_000), st.integers(1, 50), st.integers(0, 2**63 - 1), st.integers(0, 9))
 def test_every_image_has_one_turn_in_an_epoch(images: int, pieces: int, seed: int, epoch: int) -> None:
     ends = torch.linspace(0, images, min(pieces, images) + 1).long().tolist()
-    found = [order.blocked_epoch_indices(images, a, b, seed, epoch) for a, b in pairwise(ends) if a < b]
+    found = [sampler.blocked_epoch_indices(images, a, b, seed, epoch) for a, b in pairwise(ends) if a < b]
     assert torch.equal(torch.cat(found).sort().values, torch.arange(images))
 
 
@@ -73,10 +72,10 @@ def test_a_turn_depends_on_nothing_that_was_asked_before(
     start = data.draw(st.integers(0, images - 2))
     stop = min(images, start + 250)
     forget()
-    first = order.epoch_indices(images, start, stop, seed, epoch)
-    order.epoch_indices(images, 0, 10, seed, epoch + 1)
-    order.epoch_indices(images, images - 1, images, seed, epoch)
-    halves = [order.epoch_indices(images, a, b, seed, epoch) for a, b in ((start + 1, stop), (start, start + 1))]
+    first = sampler.epoch_indices(images, start, stop, seed, epoch)
+    sampler.epoch_indices(images, 0, 10, seed, epoch + 1)
+    sampler.epoch_indices(images, images - 1, images, seed, epoch)
+    halves = [sampler.epoch_indices(images, a, b, seed, epoch) for a, b in ((start + 1, stop), (start, start + 1))]
     assert torch.equal(torch.cat(halves[::-1]), first)
     assert len(first) == stop - start
     assert 0 <= int(first.min()) <= int(first.max()) < images
@@ -84,17 +83,17 @@ def test_a_turn_depends_on_nothing_that_was_asked_before(
 
 def test_what_is_handed_out_can_be_changed_without_harm() -> None:
     for images in (100, LARGE):
-        first = order.epoch_indices(images, 0, 50, 0, 0)
+        first = sampler.epoch_indices(images, 0, 50, 0, 0)
         kept = first.clone()
         first.zero_()
-        assert torch.equal(order.epoch_indices(images, 0, 50, 0, 0), kept)
+        assert torch.equal(sampler.epoch_indices(images, 0, 50, 0, 0), kept)
 
 
 @given(st.integers(LARGE, 10**7), st.integers(0, 999))
 @settings(max_examples=10)
 def test_a_batch_is_mixed_from_all_over_the_file(images: int, seed: int) -> None:
-    batch = order.epoch_indices(images, 1000, 1250, seed, 0)
-    assert len(torch.unique(batch // order.BLOCK)) > 150
+    batch = sampler.epoch_indices(images, 1000, 1250, seed, 0)
+    assert len(torch.unique(batch // sampler.BLOCK)) > 150
     tenths = torch.bincount(batch * 10 // images, minlength=10)
     assert int(tenths.min()) > 0
     assert int(tenths.max()) < 80
@@ -102,10 +101,10 @@ def test_a_batch_is_mixed_from_all_over_the_file(images: int, seed: int) -> None
 
 def test_successive_batches_are_read_from_few_stretches() -> None:
     """One permutation of a million images would visit almost every block within 50,000 images."""
-    found = order.epoch_indices(10**6, 100_000, 150_000, 0, 0)
-    assert len(torch.unique(found // order.BLOCK)) <= 2 * order.WINDOW
+    found = sampler.epoch_indices(10**6, 100_000, 150_000, 0, 0)
+    assert len(torch.unique(found // sampler.BLOCK)) <= 2 * sampler.WINDOW
     whole = torch.randperm(10**6, generator=torch.Generator().manual_seed(0))[:50_000]
-    assert len(torch.unique(whole // order.BLOCK)) > 7000
+    assert len(torch.unique(whole // sampler.BLOCK)) > 7000
 
 
 @settings(max_examples=5)
@@ -113,11 +112,11 @@ def test_successive_batches_are_read_from_few_stretches() -> None:
 def test_what_comes_is_announced_once_and_in_time(images: int, batch: int, seed: int) -> None:
     announced = torch.zeros(images, dtype=torch.long)
     for start in range(0, images, batch):
-        for first, last in order.stretches(images, start, min(images, start + batch), seed, 0):
+        for first, last in sampler.upcoming_blocks(images, start, min(images, start + batch), seed, 0):
             announced[first:last] += 1
-        assert bool(announced[order.epoch_indices(images, start, min(images, start + batch), seed, 0)].all())
+        assert bool(announced[sampler.epoch_indices(images, start, min(images, start + batch), seed, 0)].all())
     assert bool((announced == 1).all())
-    assert order.stretches(order.LIMIT, 0, 250, seed, 0) == []
+    assert sampler.upcoming_blocks(sampler.LIMIT, 0, 250, seed, 0) == []
 
 
 def test_the_trainer_s_batches_announce_what_comes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,12 +126,12 @@ def test_the_trainer_s_batches_announce_what_comes(monkeypatch: pytest.MonkeyPat
     pixels = torch.zeros(1, dtype=torch.uint8).expand(LARGE, 1, 1, 1)
     found = [schedule.batch_positions(replace(step, batch=index), LARGE, 0, pixels) for index in range(3)]
     assert torch.equal(torch.cat(found), torch.cat(epoch_of(LARGE, 250, 0, 0)[:3]))
-    assert heard == [order.stretches(LARGE, 0, 250, 0, 0)]
+    assert heard == [sampler.upcoming_blocks(LARGE, 0, 250, 0, 0)]
     assert heard[0]
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"epoch": 1}, {"purpose": "balance"}])
 def test_other_seeds_epochs_and_purposes_have_other_orders(change: dict[str, int]) -> None:
     same = {"seed": 0, "epoch": 0}
-    first, second = (order.blocked_epoch_indices(10_000, 0, 200, **wish) for wish in (same, same | change))  # type: ignore[arg-type]
+    first, second = (sampler.blocked_epoch_indices(10_000, 0, 200, **wish) for wish in (same, same | change))  # type: ignore[arg-type]
     assert not torch.equal(first, second)

@@ -92,7 +92,7 @@ def test_each_view_has_its_own_statistics() -> None:
 
 def scores_with(workers: int, score: evolution.Score) -> Tensor:
     network = network_with_all_signs(seed=1).float()
-    generation = evolution.Generation(0, 0, 1.0, Evolution(population=6, chunk=7))
+    generation = evolution.Generation(0, 0, 1.0, Evolution(population=6, chunk_size=7))
     views = population.Views(batch(25, 1, 8, 1), batch(25, 1, 8, 2))
     with ThreadPoolExecutor(workers) as pool:
         return population.scores(network, flatten(network), generation, views, score, pool)
@@ -101,7 +101,7 @@ def scores_with(workers: int, score: evolution.Score) -> Tensor:
 def test_scores_are_those_of_the_members_one_by_one_and_do_not_depend_on_the_number_of_workers() -> None:
     score = evolution.named_score("surprise", 9)
     network = network_with_all_signs(seed=1).float()
-    generation = evolution.Generation(0, 0, 1.0, Evolution(population=6, chunk=7))
+    generation = evolution.Generation(0, 0, 1.0, Evolution(population=6, chunk_size=7))
     views = population.Views(batch(25, 1, 8, 1), batch(25, 1, 8, 2))
     expected = []
     for theta in evolution.ask(flatten(network), generation, range(6)):

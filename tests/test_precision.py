@@ -12,7 +12,7 @@ from converge_to_surprise.config import Config, Network, Precision, Relaxed, Sta
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model import inference as labeling
 from converge_to_surprise.model import precision
-from converge_to_surprise.model.backbone import Backbone, WithBackbone
+from converge_to_surprise.model.backbone import Backbone, BackboneNetwork
 from converge_to_surprise.model.network import ClusterNetwork, ResNet9, flatten
 from converge_to_surprise.search import population
 from converge_to_surprise.search.trainer import Trainer
@@ -21,8 +21,9 @@ CPU, CUDA, MPS = (torch.device(name) for name in ("cpu", "cuda", "mps"))
 SEARCH = Config(
     threads=1,
     schedule=(Stage("search", "relaxed", 30),),
-    network=Network(clusters=8, width=4),
-    relaxed=Relaxed(heads=1, batch=60, learning_rate=0.01, temperature=0.05, diversity_floor=(4.0, 4.0)),
+    max_clusters=8,
+    network=Network(width=4),
+    relaxed=Relaxed(heads=1, batch_size=60, learning_rate=0.01, temperature=0.05, diversity_floor=(4.0, 4.0)),
 )
 
 
@@ -123,7 +124,7 @@ def test_members_are_scored_with_16_bits_and_gathered_with_32(own: bool, bars: T
 
 def _with_backbone() -> ClusterNetwork:
     module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 12))
-    return WithBackbone(Backbone.probe(module, False, (1, 8, 8)), 1, 6)
+    return BackboneNetwork(Backbone.probe(module, False, (1, 8, 8)), 1, 6)
 
 
 @pytest.mark.parametrize("config", [SEARCH, CLIMBING], ids=["relaxed", "evolution"])

@@ -16,7 +16,7 @@ from converge_to_surprise.config import Config, Network, Relaxed, Stage
 from converge_to_surprise.core import surprise
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.inference import label_views, view_features
 from converge_to_surprise.model.network import ClusterNetwork
 from converge_to_surprise.search import neighbors as neighbors
@@ -89,7 +89,7 @@ def test_a_calibrated_start_wakes_the_outputs(small: Config) -> None:
     images, _ = striped_images(200)
 
     def alive(calibrated: bool) -> int:
-        network = fresh_network(1, Network(clusters=32, width=4), 1, 0)
+        network = random_network(Config(seed=0, max_clusters=32, network=Network(width=4)), 1, 1)
         if calibrated:
             relaxed.calibrate(network, images, small)
         view, _ = make_views(to_float(images), small.views)
@@ -103,7 +103,7 @@ def test_a_calibrated_start_wakes_the_outputs(small: Config) -> None:
 def test_a_calibrated_start_looks_in_all_directions_alike(small: Config) -> None:
     """In whitened features every random direction varies as much as every other; in raw ones a few dominate."""
     images, _ = striped_images(200)
-    network = fresh_network(1, Network(clusters=32, width=4), 1, 0)
+    network = random_network(Config(seed=0, max_clusters=32, network=Network(width=4)), 1, 1)
     relaxed.calibrate(network, images, small)
     view, _ = make_views(to_float(images), small.views)
     spread = network.train().logits(view).detach().std(0)
@@ -113,7 +113,7 @@ def test_a_calibrated_start_looks_in_all_directions_alike(small: Config) -> None
 def one_step(small: Config, settings: Relaxed, refining: bool) -> Tensor:
     """How the head changes in one step from the same start, on the same images."""
     images, _ = striped_images(40)
-    network = fresh_network(1, Network(clusters=8, width=2), 1, 0)
+    network = random_network(Config(seed=0, max_clusters=8, network=Network(width=2)), 1, 1)
     config = replace(small, relaxed=settings)
     relaxed.calibrate(network, images, config)
     start = network.head.weight.detach().clone()
@@ -153,7 +153,7 @@ def test_at_a_higher_temperature_sure_views_still_teach() -> None:
 def test_neighbors_are_looked_for_by_pixels_first_and_by_features_when_refining(small: Config) -> None:
     images, _ = striped_images(80)
     stages = (Stage("search", "relaxed", 1), Stage("merge", "merge", 1), Stage("refine", "refine", 1))
-    config = replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40))
+    config = replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch_size=40))
     trainer = Trainer(images, config)
     kinds = []
     tables = {}
@@ -174,7 +174,7 @@ def test_what_merging_saw_is_used_only_while_the_trunk_is_the_same(
     """Refining that follows at once need not look again; after a training step it must."""
     images, _ = striped_images(80)
     stages = (Stage("search", "relaxed", 1), Stage("merge", "merge", 1), *between, Stage("refine", "refine", 1))
-    config = replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40))
+    config = replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch_size=40))
     looks: list[int] = []
 
     def counted(network: ClusterNetwork, pixels: Tensor, *rest: Any) -> Tensor:
@@ -200,7 +200,7 @@ def test_what_merging_saw_is_used_only_while_the_trunk_is_the_same(
 def test_merging_measures_the_network_that_it_made(small: Config) -> None:
     images, _ = striped_images(80)
     stages = (Stage("search", "relaxed", 2), Stage("merge", "merge", 1))
-    trainer = Trainer(images, replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40)))
+    trainer = Trainer(images, replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch_size=40)))
     *_, last = trainer.run()
     labels = label_views(trainer.network, images, small.views)
     assert Measures(**{name: getattr(last, name) for name in Measures._fields}) == measure(
@@ -212,7 +212,7 @@ def test_the_search_tells_the_kinds_of_bars_apart(small: Config) -> None:
     """The whole way: search, merging, labels; no class is seen on it."""
     images, classes = striped_images(400)
     stages = (Stage("search", "relaxed", 20), Stage("merge", "merge", 1), Stage("refine", "refine", 5))
-    settings = Relaxed(heads=4, batch=100, diversity_floor=(3, 6))
+    settings = Relaxed(heads=4, batch_size=100, diversity_floor=(3, 6))
     config = replace(small, schedule=stages, relaxed=settings, network=replace(small.network, clusters=16, width=4))
     trainer = Trainer(images, config)
     records = list(trainer.run())

@@ -84,7 +84,7 @@ def test_every_level_is_the_models_own(run: RunFolder, gathered: dict[str, Any])
     assert model.merged is not None
     own = CONFIG.merge.clusters
     assert levels["own"] == model.merged.clusters == own
-    assert levels["finest"] == model.merged.finest > own
+    assert levels["finest"] == model.merged.max_clusters > own
     assert [level["clusters"] for level in levels["levels"]] == list(range(1, levels["finest"] + 1))
     for level in levels["levels"]:
         finds = torch.cat([p.cluster for p in model.cut(level["clusters"]).predict(store.images)])[torch.tensor(index)]

@@ -29,8 +29,8 @@ from converge_to_surprise.core.augment import augment
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.datasets import Dataset
 from converge_to_surprise.data.store import ImageStore
-from converge_to_surprise.model.backbone import fresh_network
-from converge_to_surprise.model.inference import read_whole
+from converge_to_surprise.model.backbone import random_network
+from converge_to_surprise.model.inference import run_all
 from converge_to_surprise.reproduce import cost, curves, panels, plan, pool, published, tables
 from converge_to_surprise.reproduce.variants import VARIANTS, differences
 from converge_to_surprise.reproduce.watch import Display
@@ -103,10 +103,10 @@ def test_without_merging_all_clusters_of_a_head_remain() -> None:
     table = torch.tensor([[300, 200, 0, 0], [200, 300, 0, 0], [0, 0, 950, 20], [0, 0, 20, 10]])
     joint = torch.nn.functional.pad(table, (0, 4, 0, 4)).expand(3, 8, 8)
     labels = np.random.default_rng(0).integers(0, 4, (100, 1)).repeat(3, axis=1)
-    config = replace(presets.resolve("fast", None, "usps", 7291, (1, 16, 16)), network=Network(clusters=8))
+    config = replace(presets.resolve("fast", None, "usps", 7291, (1, 16, 16)), max_clusters=8, network=Network())
 
     def clusters(settings: Merge) -> int:
-        trees = [merge.merge_tree(counts.double().numpy(), settings.smallest) for counts in joint]
+        trees = [merge.build_merge_tree(counts.double().numpy(), settings.smallest) for counts in joint]
         return merge.choose(trees, joint, labels, settings).clusters
 
     assert clusters(config.merge) < 4
@@ -114,8 +114,8 @@ def test_without_merging_all_clusters_of_a_head_remain() -> None:
 
 
 def test_calibration_can_be_left_out(bars: Tensor) -> None:
-    config = Config(threads=1, schedule=(Stage("search", "relaxed", 1),), relaxed=Relaxed(heads=2, batch=60))
-    plain = fresh_network(1, config.network, 2, config.seed).head.weight
+    config = Config(threads=1, schedule=(Stage("search", "relaxed", 1),), relaxed=Relaxed(heads=2, batch_size=60))
+    plain = random_network(1, config.network, 2, config.seed).head.weight
     assert not torch.equal(Trainer(bars, config).network.head.weight, plain)
     changed = VARIANTS["without-calibration"].change(config)
     assert torch.equal(Trainer(bars, changed).network.head.weight, plain)
@@ -123,12 +123,12 @@ def test_calibration_can_be_left_out(bars: Tensor) -> None:
 
 def test_both_views_by_a_slow_loop(bars: Tensor) -> None:
     config = Config()
-    network = fresh_network(1, Network(clusters=6, width=2), 1, seed=0)
+    network = random_network(Config(seed=0, max_clusters=6, network=Network(width=2)), 1, 1)
     with torch.no_grad():  # a head on centered features, so that every output wins somewhere
         for view in make_views(to_float(bars), config.views) * 30:
             features = network.features(view)
         network.head.bias.copy_(-(network.head.weight @ features.mean(0)))
-    first, second, both, _, _ = read_whole(network, bars, config.views, 10.0)
+    first, second, both, _, _ = run_all(network, bars, config.views, 10.0)
     network.eval()
     with torch.no_grad():
         for index, image in enumerate(bars):

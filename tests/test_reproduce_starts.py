@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_reproduce import bars_as_usps, call, words
 
-from converge_to_surprise.core.rng import start_seed
+from converge_to_surprise.core.rng import init_seed
 from converge_to_surprise.reproduce.plan import Recipe
 from converge_to_surprise.reproduce.tables import Row
 from converge_to_surprise.reproduce.taking import groups, run_seed, taken, without_later_starts
@@ -76,7 +76,7 @@ def even(out: Path, seed: int) -> float:
 
 def test_every_start_is_a_run_of_its_own(finished: Path) -> None:
     found = {path.name: RunFolder.open(path).description().config for path in (finished / "runs").iterdir()}
-    assert {name: (config.seed, config.starts) for name, config in found.items()} == {
+    assert {name: (config.seed, config.n_init) for name, config in found.items()} == {
         f"usps-full-{own}": (own, 1) for seed in SEEDS for own in (seed, seed + 1000)
     }
 
@@ -199,6 +199,6 @@ def test_every_run_is_a_start_of_one_seed_at_most(seeds: set[int], starts: int) 
     used = [own for group in found.values() for own in group]
     assert len(used) == len(set(used))
     assert seeds.issuperset(used)
-    assert all(group == [start_seed(seed, start) for start in range(starts)] for seed, group in found.items())
+    assert all(group == [init_seed(seed, start) for start in range(starts)] for seed, group in found.items())
     left = seeds.difference(used)
-    assert not any(left.issuperset(start_seed(seed, start) for start in range(starts)) for seed in left)
+    assert not any(left.issuperset(init_seed(seed, start) for start in range(starts)) for seed in left)

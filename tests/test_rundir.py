@@ -64,7 +64,7 @@ def test_settings_that_came_later_leave_earlier_runs_what_they_were(run: RunFold
     chunk = replace(earlier.config.evolution, chunk=50)
     earlier = replace(earlier, config=replace(earlier.config, device="cpu", evolution=chunk))
     assert earlier.identity == "575d5be7b2cb28a0c44d31752e7a4d7010e700741a424ff2e0e36ffea994a049"
-    other = replace(earlier, config=replace(earlier.config, views=Views(fill=True, background="removed")))
+    other = replace(earlier, config=replace(earlier.config, views=Views(fill_masked=True, background="remove")))
     assert other.identity != earlier.identity
 
 
@@ -228,12 +228,12 @@ def test_what_follows_a_checkpoint_is_forgotten(run: RunFolder) -> None:
         for step in (1, 2, 3):
             history.append(record(step))
     run.history.write_bytes(run.history.read_bytes()[:-10])
-    run.forget_after(2)
+    run.truncate_history(2)
     assert [entry["step"] for entry in run.records()] == [0, 1]
     with run.history_file() as history:
         history.append(record(2))
     assert [entry["step"] for entry in run.records()] == [0, 1, 2]
-    run.forget_after(0)
+    run.truncate_history(0)
     assert run.records() == []
     assert run.history.read_bytes() == b""
 

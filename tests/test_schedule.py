@@ -12,7 +12,7 @@ from converge_to_surprise.search import schedule
 
 
 def config(*stages: Stage, batch: int = 10) -> Config:
-    return Config(schedule=stages, evolution=Evolution(batch=batch), relaxed=Relaxed(batch=batch))
+    return Config(schedule=stages, evolution=Evolution(batch_size=batch), relaxed=Relaxed(batch_size=batch))
 
 
 def test_a_small_schedule_by_hand() -> None:
@@ -38,7 +38,7 @@ def test_search_merge_and_consolidation_stages() -> None:
 def test_the_first_period_begins_after_the_warm_up() -> None:
     """Algorithm 1: e > T0 and e mod T1b = 0; with T0 = 2000 and T1b = 25 the first pass follows epoch 2025."""
     stages = (Stage("explore", "evolution", 2000), Stage("strong", "evolution", 1000, passes=4, every=25))
-    plan = schedule.steps(replace(config(*stages), evolution=Evolution(batch=3000)), 60_000)
+    plan = schedule.steps(replace(config(*stages), evolution=Evolution(batch_size=3000)), 60_000)
     passes = Counter(step.epoch + 1 for step in plan if step.kind == "consolidate")
     assert sorted(passes) == list(range(2025, 3001, 25))
     assert set(passes.values()) == {4}

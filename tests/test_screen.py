@@ -8,9 +8,9 @@ from io import StringIO
 
 import numpy as np
 import pytest
+from converge_to_surprise.cli.screen import ProgressDisplay, cluster_table, verdict
 from rich.console import Console
 
-from converge_to_surprise.cli.screen import ProgressDisplay, cluster_table, verdict
 from converge_to_surprise.model.assessment import Assessment, Cluster
 from converge_to_surprise.search.record import Measures, Record
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from converge_to_surprise import SurpriseClustering, cli
 from converge_to_surprise.config import Config, Merge, Relaxed, Stage, presets
-from converge_to_surprise.core.rng import start_seed
+from converge_to_surprise.core.rng import init_seed
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model import validation as vetting
 from converge_to_surprise.model.network import flatten
@@ -28,7 +28,7 @@ from converge_to_surprise.report.comparison import compare_runs
 from converge_to_surprise.report.content import progress
 from converge_to_surprise.runs import checkpoint
 from converge_to_surprise.runs.folder import RunFolder
-from converge_to_surprise.runs.result import read_result, taken_text
+from converge_to_surprise.runs.result import read_result, selection_text
 from converge_to_surprise.runs.session import finish
 from converge_to_surprise.search import schedule
 from converge_to_surprise.search.snapshot import Snapshot
@@ -44,9 +44,9 @@ def few() -> Tensor:
 def several(small: Config) -> Config:
     """Three starts of a second's run, whose searches end in different clusters."""
     stages = (Stage("search", "relaxed", 4), Stage("merge", "merge", 1), Stage("refine", "refine", 1))
-    relaxed = Relaxed(heads=2, batch=10, temperature=0.1, diversity_floor=(4.0, 4.0))
+    relaxed = Relaxed(heads=2, batch_size=10, temperature=0.1, diversity_floor=(4.0, 4.0))
     network, merge = replace(small.network, width=4), Merge(clusters=6, augmented_pairs=100, neighbor_pairs=100)
-    return replace(small, schedule=stages, network=network, relaxed=relaxed, merge=merge, starts=3)
+    return replace(small, schedule=stages, network=network, relaxed=relaxed, merge=merge, n_init=3)
 
 
 def trained(images: Tensor, config: Config) -> Trainer:
@@ -63,19 +63,19 @@ def stored(snapshot: Snapshot) -> Snapshot:
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 999))
 def test_starts_have_seeds_of_their_own_which_are_seeds(seed: int, start: int) -> None:
-    seeds = {start_seed(seed, other) for other in range(start + 1)}
+    seeds = {init_seed(seed, other) for other in range(start + 1)}
     assert len(seeds) == start + 1
     assert seed in seeds
     assert all(Config(seed=found) for found in seeds)
 
 
 def test_the_runs_of_a_table_share_no_start() -> None:
-    seeds = Counter(start_seed(seed, start) for seed in range(1000) for start in range(5))
+    seeds = Counter(init_seed(seed, start) for seed in range(1000) for start in range(5))
     assert max(seeds.values()) == 1
 
 
 def test_the_schedule_is_worked_through_once_for_each_start(several: Config) -> None:
-    one = list(schedule.steps(replace(several, starts=1), 60))
+    one = list(schedule.steps(replace(several, n_init=1), 60))
     found = list(schedule.steps(several, 60))
     assert found == [replace(step, start=start) for start in range(3) for step in one]
     assert schedule.count_steps(several, 60) == len(found)
@@ -85,8 +85,8 @@ def test_the_schedule_is_worked_through_once_for_each_start(several: Config) -> 
 def test_the_most_even_of_the_single_runs_is_taken(
     search: str, bars: Tensor, few: Tensor, small: Config, several: Config
 ) -> None:
-    config, images = (several, few) if search == "relaxed" else (replace(small, starts=3), bars)
-    alone = [trained(images, replace(config, starts=1, seed=start_seed(0, start))) for start in range(3)]
+    config, images = (several, few) if search == "relaxed" else (replace(small, n_init=3), bars)
+    alone = [trained(images, replace(config, n_init=1, seed=init_seed(0, start))) for start in range(3)]
     sizes = [finish(trainer).model.final.sizes for trainer in alone]
     even = [reference.balance(found) for found in sizes]
     assert len(set(even)) > 1, "the starts must differ for this to show anything"
@@ -108,7 +108,7 @@ def test_the_most_even_of_the_single_runs_is_taken(
 
 def test_each_start_is_taken_by_some_seed(few: Tensor, several: Config) -> None:
     """Not always the first, not always the last: the choice is one."""
-    two = replace(several, starts=2)
+    two = replace(several, n_init=2)
     found = {trained(few, replace(two, seed=seed)).starts.best.start for seed in range(6)}  # type: ignore[union-attr]
     assert found == {0, 1}
 
@@ -118,7 +118,7 @@ def test_records_go_on_over_all_starts_and_name_them(few: Tensor, several: Confi
     records = list(trainer.run())
     assert [record.step for record in records] == list(range(trainer.total))
     per = trainer.total // 3
-    single = list(Trainer(few, replace(several, starts=1)).run())
+    single = list(Trainer(few, replace(several, n_init=1)).run())
     timeless = [replace(record, seconds=0) for record in single]
     assert [replace(r, seconds=0, stage=r.stage.removesuffix(" 1/3")) for r in records[:per]] == timeless
     assert [record.stage for record in records[per : per + 2]] == ["search 2/3", "search 2/3"]
@@ -159,7 +159,7 @@ def test_a_snapshot_from_before_there_were_starts_is_understood(few: Tensor, sma
 
 
 def test_forged_starts_are_refused(few: Tensor, several: Config) -> None:
-    two = replace(several, starts=2)
+    two = replace(several, n_init=2)
     tensors, data = stored(trained(few, two).snapshot())
 
     def refuse(tensors: dict[str, Tensor], data: dict[str, object], what: str) -> None:
@@ -196,7 +196,10 @@ def test_only_the_fast_preset_starts_twice() -> None:
 
 def test_what_was_taken_is_said_in_words() -> None:
     starts = {"seeds": [7, 1007, 2007], "balance": [0.9, 0.8, 0.7], "taken": 0}
-    assert taken_text(starts) == "start 1 of 3 (seed 7): its clusters are the best balanced, 0.900 against 0.800, 0.700"
+    assert (
+        selection_text(starts)
+        == "start 1 of 3 (seed 7): its clusters are the best balanced, 0.900 against 0.800, 0.700"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -224,10 +227,10 @@ def test_the_command_line_says_what_was_taken(folders: dict[str, Path], capsys: 
     ).read_bytes()
     assert cli.main(["show", str(folders["both"])]) == 0
     said = capsys.readouterr().out
-    assert f"taken     {taken_text(result['starts'])}" in said
+    assert f"taken     {selection_text(result['starts'])}" in said
     assert "seed 2, starts 2, threads 1" in said
     assert cli.main(["resume", str(folders["both"])]) == 0
-    assert f"taken: {taken_text(result['starts'])}" in capsys.readouterr().out
+    assert f"taken: {selection_text(result['starts'])}" in capsys.readouterr().out
     facts = dict(progress(RunFolder.open(folders["both"]))["facts"])
     assert facts["Seed"] == f"{2 + 1000 * taken} (start {taken + 1} of 2)"
 
@@ -269,7 +272,7 @@ def test_the_estimators_n_init(few: Tensor, several: Config) -> None:
     def fitted(**params: Any) -> SurpriseClustering:
         return SurpriseClustering(settings=settings, max_clusters=6, n_clusters=6, n_threads=1, **params).fit(few)
 
-    alone = [fitted(n_init=1, random_state=start_seed(3, start)) for start in range(3)]
+    alone = [fitted(n_init=1, random_state=init_seed(3, start)) for start in range(3)]
     even = [reference.balance(np.bincount(model.labels_).tolist()) for model in alone]
     together = fitted(n_init=3, random_state=3)
     np.testing.assert_array_equal(together.labels_, alone[even.index(max(even))].labels_)
@@ -280,7 +283,7 @@ def test_the_estimators_n_init(few: Tensor, several: Config) -> None:
 
 
 @pytest.mark.parametrize("value", [2.0, True, "auto"])
-def test_n_init_is_a_whole_number(value: Any, few: Tensor) -> None:
+def test_n_init_is_a_integer(value: Any, few: Tensor) -> None:
     with pytest.raises(ValueError, match=f"n_init is {value!r}; it must be a whole number"):
         SurpriseClustering(n_init=value).fit(few)
 

@@ -16,8 +16,7 @@ from hypothesis import given
 from hypothesis.extra import numpy as hnp
 
 from converge_to_surprise.core.views import to_float
-from converge_to_surprise.data.store import check_clusterable, map_array, to_store
-from converge_to_surprise.data.store import fingerprint
+from converge_to_surprise.data.store import check_clusterable, fingerprint, map_array, to_store
 
 RNG = np.random.default_rng(0)
 BYTES = RNG.integers(0, 256, (5, 4, 6), dtype=np.uint8)
@@ -58,7 +57,7 @@ def test_wrong_shapes(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.uint16, np.int64, np.uint64])
-def test_whole_numbers_stay_as_they_are(dtype: type[np.integer[Any]]) -> None:
+def test_integers_stay_as_they_are(dtype: type[np.integer[Any]]) -> None:
     pixels = (BYTES % 128).astype(dtype)
     np.testing.assert_array_equal(to_store(pixels, None, "x").images[:, 0].numpy(), BYTES % 128)
 
@@ -74,7 +73,7 @@ def test_fractions_from_0_to_1_and_from_0_to_255(dtype: type[np.floating[Any]]) 
     assert difference.max() <= (1 if dtype is np.float16 else 0)
 
 
-def test_whole_numbers_up_to_1_are_not_fractions() -> None:
+def test_integers_up_to_1_are_not_fractions() -> None:
     assert int(to_store(np.ones((2, 4, 4), dtype=np.int64), None, "x").images.max()) == 1
 
 

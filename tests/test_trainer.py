@@ -16,8 +16,9 @@ from converge_to_surprise.search.trainer import Trainer
 CLIMBING = Config(
     threads=1,
     schedule=(Stage("explore", "evolution", 40),),
-    network=Network(clusters=16, width=4, alive=4),
-    evolution=Evolution(population=16, batch=100, sigma=0.05, learning_rate=0.2, ramp_epochs=2),
+    max_clusters=16,
+    network=Network(width=4, min_active_outputs=4),
+    evolution=Evolution(population=16, batch_size=100, sigma=0.05, learning_rate=0.2, ramp_epochs=2),
     augmentation=Augmentation(rotation=10, crop=1, brightness=0.2, contrast=0.2),
 )
 
@@ -65,7 +66,7 @@ def test_any_score_can_be_maximized(bars: Tensor) -> None:
     def variety(labels_i: Tensor, labels_j: Tensor) -> float:
         return float(len(set(labels_i.tolist()) | set(labels_j.tolist())))
 
-    config = replace(CLIMBING, network=Network(clusters=16, width=4, alive=1))
+    config = replace(CLIMBING, max_clusters=16, network=Network(width=4, min_active_outputs=1))
     records = list(Trainer(bars, config, score=variety).run())
     active = [record.active for record in records]
     assert np.mean(active[-4:]) > np.mean(active[:4]) + 2
@@ -105,7 +106,7 @@ def relaxed_config(small: Config) -> Config:
         Stage("refine", "refine", 1),
         Stage("settle", "consolidate", 2),
     )
-    return replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch=40))
+    return replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch_size=40))
 
 
 @pytest.mark.parametrize("kind", ["evolution", "relaxed"])
@@ -138,9 +139,9 @@ def test_the_process_wide_generators_are_restored(bars: Tensor, small: Config) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"evolution": Evolution(batch=121)}, r"evolution.batch is 121 but there are only 120 images"),
+        ({"evolution": Evolution(batch_size=121)}, r"evolution.batch is 121 but there are only 120 images"),
         ({"augmentation": Augmentation(crop=8)}, "augmentation.crop is 8 but the views are only 8"),
-        ({"evolution": Evolution(batch=60, score="luck")}, "unknown score 'luck'"),
+        ({"evolution": Evolution(batch_size=60, score="luck")}, "unknown score 'luck'"),
     ],
 )
 def test_settings_that_do_not_fit_the_images_are_refused(

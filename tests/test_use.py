@@ -27,7 +27,7 @@ from converge_to_surprise.runs.load import load_model
 
 SCHEDULE = ["--schedule", "search=relaxed:24", "merge=merge:1", "refine=refine:6"]
 NETWORK = ["--network.width", "4", "--network.n_outputs", "12", "--views.upsample", "1"]
-FLAGS = [*SCHEDULE, *NETWORK, "--threads", "1", "--no-report", "--relaxed.heads", "2", "--relaxed.batch", "20"]
+FLAGS = [*SCHEDULE, *NETWORK, "--threads", "1", "--no-report", "--relaxed.heads", "2", "--relaxed.batch-size", "20"]
 FLAGS += ["--n-init", "1"]
 
 
@@ -144,7 +144,7 @@ def test_the_table_as_asked_for(run: Path, pictures: Path, tmp_path: Path) -> No
         assert row["cluster"] == (before["cluster"] if float(before["confidence"]) >= boundary else "-1")
         assert np.isfinite([float(row[f"e{k}"]) for k in range(32)]).all()
         assert "e32" not in row
-    assert call("predict", run, pictures, "--out", out, "--clusters", 1, "--force") == 0
+    assert call("predict", run, pictures, "--out", out, "--n-clusters", 1, "--force") == 0
     assert {row["cluster"] for row in table(out)} == {"0"}
 
 
@@ -319,7 +319,7 @@ def test_mistakes(run: Path, pictures: Path, tmp_path: Path, capsys: pytest.Capt
     assert "there is no folder" in refused(capsys, "predict", run, pictures, "--out", tmp_path / "no" / "out.csv")
     text = refused(capsys, "predict", run, pictures, "--out", out, "--force", "--min-confidence", 2)
     assert text == "--min-confidence is 2.0; it must lie in 0..1"
-    text = refused(capsys, "predict", run, pictures, "--out", out, "--force", "--clusters", 99)
+    text = refused(capsys, "predict", run, pictures, "--out", out, "--force", "--n-clusters", 99)
     assert "the merge tree has from 1 to" in text
     np.save(tmp_path / "large.npy", np.zeros((5, 9, 9), np.uint8))
     text = refused(capsys, "predict", run, tmp_path / "large.npy", "--out", out, "--force")

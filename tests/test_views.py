@@ -34,7 +34,7 @@ def test_views_are_disjoint_and_sum_to_the_image(size: tuple[int, int, int, int,
 def test_views_agree_with_the_paper(size: tuple[int, int, int, int, int], fill: bool) -> None:
     images = random_images(*size)
     slow = reference.filled_view if fill else reference.masked_view
-    for view, white in zip(views.make_views(images, Views(fill=fill)), (True, False), strict=True):
+    for view, white in zip(views.make_views(images, Views(fill_masked=fill)), (True, False), strict=True):
         expected = torch.tensor([slow(image.tolist(), white) for image in images])
         torch.testing.assert_close(view, expected)
 
@@ -44,7 +44,7 @@ def test_a_hand_computed_split() -> None:
     white, black = views.make_views(image, Views())
     assert white.tolist() == [[[[1.0, 0.0], [0.0, 4.0]]]]
     assert black.tolist() == [[[[0.0, 2.0], [3.0, 0.0]]]]
-    white, black = views.make_views(image, Views(fill=True))
+    white, black = views.make_views(image, Views(fill_masked=True))
     assert white.tolist() == [[[[1.0, 2.5], [2.5, 4.0]]]]
     assert black.tolist() == [[[[2.5, 2.0], [3.0, 2.5]]]]
 
@@ -68,7 +68,7 @@ def test_view_j_can_be_a_partner_s(fill: bool) -> None:
     images, partners = random_images(6, 1, 5, 7, 0), random_images(6, 1, 5, 7, 1)
 
     def both(first: Tensor, second: Tensor | None) -> tuple[Tensor, Tensor]:
-        return views.make_views(first, Views(fill=fill), torch.Generator().manual_seed(3), second)
+        return views.make_views(first, Views(fill_masked=fill), torch.Generator().manual_seed(3), second)
 
     view_i, view_j = both(images, partners)
     assert torch.equal(view_i, both(images, None)[0])
@@ -81,8 +81,8 @@ def test_a_filled_view_depends_on_its_own_pixels_only(size: tuple[int, int, int,
     other = torch.rand_like(images)
     white = views.chessboard(size[2], size[3])
     changed = torch.where(white, images, other)  # black pixels replaced: the white view must not notice
-    same, _ = views.make_views(changed, Views(fill=True))
-    before, _ = views.make_views(images, Views(fill=True))
+    same, _ = views.make_views(changed, Views(fill_masked=True))
+    before, _ = views.make_views(images, Views(fill_masked=True))
     assert torch.equal(same, before)
 
 
@@ -115,7 +115,7 @@ def test_the_ground_is_the_median_of_the_rim(height: int, width: int, seed: int)
     torch.testing.assert_close(views.background(images)[..., 0, 0], slow)
 
 
-SIGNED = Views(fill=True, background="removed")
+SIGNED = Views(fill_masked=True, background="remove")
 
 
 @given(st.integers(3, 9), st.integers(3, 9), st.integers(0, 10_000))
@@ -158,5 +158,5 @@ def test_views_without_their_ground_share_no_pixel_either(scale: int, seed: int)
 def test_views_that_are_not_filled_keep_their_ground() -> None:
     """Their hidden pixels are black: the middle of such a rim says nothing."""
     images = random_images(2, 1, 6, 6, 0)
-    ours, plain = (torch.stack(views.make_views(images, each)) for each in (Views(background="removed"), Views()))
+    ours, plain = (torch.stack(views.make_views(images, each)) for each in (Views(background="remove"), Views()))
     assert torch.equal(ours, plain)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from converge_to_surprise.config import Augmentation, Config, Consolidation, Evolution, Network, Relaxed, Stage
-from converge_to_surprise.core.augment import augment, pass_over
+from converge_to_surprise.core.augment import augment, skip
 from converge_to_surprise.core.views import Shard, make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.distributed.group import ProcessGroup
@@ -28,17 +28,19 @@ AUGMENTATION = Augmentation(rotation=10, crop=1, brightness=0.2, contrast=0.2, s
 EVOLUTION = Config(
     threads=1,
     schedule=(Stage("explore", "evolution", 4),),
-    network=Network(clusters=8, width=2, alive=4),
-    evolution=Evolution(population=12, batch=50, sigma=0.05, learning_rate=0.2, ramp_epochs=2),
+    max_clusters=8,
+    network=Network(width=2, min_active_outputs=4),
+    evolution=Evolution(population=12, batch_size=50, sigma=0.05, learning_rate=0.2, ramp_epochs=2),
     augmentation=AUGMENTATION,
 )
 RELAXED = Config(
     threads=1,
     schedule=(Stage("search", "relaxed", 10),),
-    network=Network(clusters=8, width=8, folded=True),
+    max_clusters=8,
+    network=Network(width=8, space_to_depth=True),
     # Gentle settings: with the usual ones a rounding error grows a thousandfold in fifty steps.
     relaxed=Relaxed(
-        heads=3, batch=21, temperature=0.1, refine_temperature=0.1, learning_rate=5e-4, diversity_floor=(2.0, 4.0)
+        heads=3, batch_size=21, temperature=0.1, refine_temperature=0.1, learning_rate=5e-4, diversity_floor=(2.0, 4.0)
     ),
     augmentation=AUGMENTATION,
 )
@@ -53,7 +55,7 @@ WHOLE = replace(
 CONSOLIDATED = replace(
     EVOLUTION,
     schedule=(*EVOLUTION.schedule, Stage("settle", "consolidate", 1)),
-    consolidation=Consolidation(tau=0.0, batch=21, learning_rate=1e-4),
+    consolidation=Consolidation(tau=0.0, batch_size=21, learning_rate=1e-4),
 )
 
 
@@ -242,5 +244,5 @@ def test_passing_over_takes_what_making_views_takes() -> None:
     first, second = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
     for view in make_views(pixels, EVOLUTION.views, first):
         augment(view, AUGMENTATION, first, signed=False)
-    pass_over(AUGMENTATION, 9, second)
+    skip(AUGMENTATION, 9, second)
     assert torch.equal(first.get_state(), second.get_state())

@@ -23,19 +23,19 @@ from .child import FINE, ProcessGroup, start
 
 COMMON = """
 --no-report --views.upsample 1 --seed 2 --threads 1
---checkpoint-seconds 0 --network.no-folded --network.n_outputs 6 --network.width 2 --network.alive 4
---augmentation.rotation 10 --augmentation.crop 1 --consolidation.tau 0 --consolidation.batch 16
+--checkpoint-seconds 0 --network.no-folded --network.n_outputs 6 --network.width 2 --network.min-active-outputs 4
+--augmentation.rotation 10 --augmentation.crop 1 --consolidation.tau 0 --consolidation.batch-size 16
 """
 # Small batches give many updates: the running statistics of the network need some twenty of them before the labels
 # that consolidation starts from tell images apart at all.
 SETTINGS = {
     "evolution": f"""{COMMON} --search evolution --schedule explore=evolution:3 strong=evolution:2:2@1
-        --evolution.population 2 --evolution.batch 10 --evolution.ramp-epochs 2""",
+        --evolution.population 2 --evolution.batch-size 10 --evolution.ramp-epochs 2""",
     "starts": f"""{COMMON} --search evolution --n-init 2 --schedule explore=evolution:2 strong=evolution:1:2@1
-        --evolution.population 2 --evolution.batch 12 --evolution.ramp-epochs 2""",
+        --evolution.population 2 --evolution.batch-size 12 --evolution.ramp-epochs 2""",
     "relaxed": f"""{COMMON} --search relaxed --n-init 1
         --schedule search=relaxed:4 merge=merge:1 refine=refine:1 settle=consolidate:3
-        --relaxed.heads 2 --relaxed.batch 10 --merge.clusters 6 --merge.augmented-pairs 100 --merge.neighbor-pairs 100
+        --relaxed.heads 2 --relaxed.batch-size 10 --n-clusters 6 --merge.augmented-pairs 100 --merge.neighbor-pairs 100
         --relaxed.diversity-floor 4 4 --relaxed.temperature 0.1 --network.width 4""",
 }
 STEPS = 34

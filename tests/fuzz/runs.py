@@ -85,7 +85,7 @@ def run_records(place: Place, draw: Draw) -> Use:
     def use() -> None:
         steps = [record["step"] for record in run.records()]
         assert steps == sorted(set(steps))
-        run.forget_after(10)
+        run.truncate_history(10)
         command("show", run.path)
 
     return use
