@@ -18,7 +18,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from filelock import FileLock
-from pictures import photo, write
+from support.pictures import photo, write
 from PIL import Image
 
 from converge_to_surprise.data import image_options as reading

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pictures import photo, write
+from support.pictures import photo, write
 
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.datasets import canonical, load, open_listing

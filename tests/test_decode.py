@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from pictures import SAVING, Pixels, bomb, encoded, photo, write
+from support.pictures import SAVING, Pixels, bomb, encoded, photo, write
 from PIL import Image
 
 from converge_to_surprise.data import decode as decoding

@@ -20,7 +20,7 @@ from fuzz.spoil import spoil_bytes, spoil_png
 from fuzz.targets import COSTLY, TARGETS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pictures import encoded, photo
+from support.pictures import encoded, photo
 
 quick = settings(max_examples=30, suppress_health_check=list(HealthCheck))
 costly = settings(quick, max_examples=4)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pictures import encoded, photo, write
+from support.pictures import encoded, photo, write
 
 from converge_to_surprise.data import image_options as reading
 from converge_to_surprise.data import pictures

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from digit_run import CONFIG, HOSTILE, IMAGES, make_run, write_source
+from support.digit_run import CONFIG, HOSTILE, IMAGES, make_run, write_source
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image

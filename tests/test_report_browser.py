@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from digit_run import CONFIG, HOSTILE, IMAGES, make_run, write_source
+from support.digit_run import CONFIG, HOSTILE, IMAGES, make_run, write_source
 from rich.console import Console
 
 from converge_to_surprise import cli

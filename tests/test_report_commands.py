@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from digit_run import CONFIG, IMAGES, make_run, write_source
+from support.digit_run import CONFIG, IMAGES, make_run, write_source
 from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 from test_rundir import record

@@ -9,7 +9,7 @@ import os
 import shutil
 
 from hypothesis import strategies as st
-from pictures import SAVING, encoded, photo
+from support.pictures import SAVING, encoded, photo
 
 from converge_to_surprise.config import Config
 from converge_to_surprise.config import files as configfile

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_trainer import CLIMBING
+from support.configs import CLIMBING
 from torch import Tensor, nn
 
 from converge_to_surprise.config import Config, Network, Precision, Relaxed, Stage

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from crew import together
+from support.crew import together
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn

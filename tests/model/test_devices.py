@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from elsewhere import DEVICE, simulated
+from support.elsewhere import DEVICE, simulated
 from sklearn.base import clone
 from torch import Tensor
 
