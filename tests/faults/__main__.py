@@ -18,7 +18,7 @@ import tyro
 
 from converge_to_surprise.runs.session import versions
 
-from . import damage, pictures, places, stops, team
+from . import damage, pictures, places, sorting, stops, team
 from .harness import SETTINGS, pictures_in, source_of, undisturbed
 from .ward import Tally, Ward
 
@@ -51,6 +51,9 @@ def faults(options: Options) -> dict[str, tuple[Fault, int]]:
         "kill -9, helper of two processes": (team.kill_helper, each),
         "kill -9, first of two processes": (team.kill_first, each),
         "kill -9, in the cache step": (pictures.kill_in_decoding, options.kills // 4),
+        "kill -9, sort by move, random moment": (sorting.kill_sort_at_random, options.kills),
+        "kill -9, sort by move, at a file operation": (sorting.kill_in_sorting, options.kills),
+        "kill -9, undo of a sort": (sorting.kill_in_undoing, options.kills),
         "SIGTERM": (partial(stops.polite_signal, number=signal.SIGTERM), each),
         "SIGINT": (partial(stops.polite_signal, number=signal.SIGINT), each),
         "SIGINT twice": (stops.interrupt_twice, each),

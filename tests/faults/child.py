@@ -23,7 +23,9 @@ import torch._dynamo  # noqa: F401 - torch loads it, slowly, when the first opti
 from converge_to_surprise import __main__ as program
 from converge_to_surprise import cli  # noqa: F401 - what the program loads when it starts
 
-OPERATIONS = {"open", "os.rename", "os.remove", "os.mkdir", "os.chmod", "tempfile.mkstemp"}
+OPERATIONS = {
+    "open", "os.rename", "os.remove", "os.mkdir", "os.chmod", "tempfile.mkstemp", "os.link", "os.rmdir",
+}  # fmt: skip
 """What the interpreter announces before it does something to a file."""
 
 
@@ -86,8 +88,9 @@ def _die_at(number: int, folder: str) -> None:
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal done
-        if event in OPERATIONS and isinstance(arguments[0], (str, os.PathLike)):
-            done += os.fspath(arguments[0]).startswith(folder)
+        if event in OPERATIONS:
+            names = [os.fspath(name) for name in arguments[:2] if isinstance(name, (str, os.PathLike))]
+            done += any(str(name).startswith(folder) for name in names)
             if done == number:
                 os.kill(os.getpid(), signal.SIGKILL)
 

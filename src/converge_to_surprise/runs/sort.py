@@ -1,79 +1,172 @@
-"""``cts sort``: a folder for every cluster, with copies of its pictures or links to them."""
+"""``cts sort``: a folder for every cluster, with its pictures: copies, links, or the files themselves.
+
+First every picture gets its place in a plan, then the plan is written to the journal, then it is carried out.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import os
 import re
-import shutil
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from PIL import Image
 
-from ..data.image_options import SkippedFile
-from ..data.source import Source
+from ..config.storage import write_atomically
+from ..data.source import Chunk, Source
 from ..model.cluster_model import Model
+from . import sort_journal as journal
+from .place_file import GONE, PART, How, Skip, State, place, write_png
+from .sort_journal import Entry
+from .source_bounds import Territory
 
-How = Literal["copy", "link", "hardlink", "move"]
 Progress = Callable[[int, int], None]
 TABLE = "sorted.csv"
-"""Which file went where, so that a move can be taken back."""
+"""Which file went where."""
+SKIPPED = "skipped.csv"
+"""Which files were not sorted, and why."""
+KEPT = "kept.csv"
+"""Which files could not be taken back, and why."""
 
 
-class Sorted(NamedTuple):
-    """What was done."""
+@dataclass(frozen=True)
+class SortOptions:
+    """What a user wants to be done with the pictures."""
 
-    images: int
-    folders: int
-    quarantine: list[SkippedFile]
+    into: Path
+    """New folder for the clusters' folders."""
+    how: How = "copy"
+    min_confidence: float = 0.0
+    """Below it a picture goes into the folder "noise"."""
+    threads: int = 0
+    """Pictures decoded at the same time; 0: as many as the machine offers."""
 
 
-def sort(
-    model: Model, source: Source, into: Path, how: How, min_confidence: float, threads: int, progress: Progress
-) -> Sorted:
-    """Put every image into the folder of its cluster. Nothing that exists is ever overwritten."""
-    if source.listing is None and how != "copy":
-        raise ValueError(
-            f"{source.name} holds images that are not files of their own: they can only be copied, not {how}ed"
-        )
-    if into.exists() and (not into.is_dir() or any(into.iterdir())):
-        raise ValueError(f"--into is {into}, which exists and is not empty; give a new folder")
+class Skipped(NamedTuple):
+    """A file that was left alone, and why."""
+
+    file: str
+    reason: str
+
+
+class Placed(NamedTuple):
+    """An image and the place that it gets."""
+
+    name: str | int
+    """What the user calls it: its path within the source, or its number in an array."""
+    entry: Entry
+    cluster: int
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a sort is going to do."""
+
+    seen: int
+    """Images of the source: those that are placed and those that are skipped."""
+    placed: list[Placed]
+    skipped: list[Skipped]
+
+    def sizes(self) -> dict[str, int]:
+        """Number of images per folder, by name."""
+        counts = Counter(item.entry.to.split("/")[0] for item in self.placed)
+        return {folder: counts[folder] for folder in sorted(counts)}
+
+
+@contextmanager
+def claimed(into: Path) -> Iterator[None]:
+    """Make the folder and hold it for this process; if nothing is begun in it, it is as before at the end."""
+    journal.check_free(into)
+    new = not into.exists()
     into.mkdir(parents=True, exist_ok=True)
-    folders: dict[int, Path] = {}
-    quarantine: list[SkippedFile] = []
-    count = 0
-    with (into / TABLE).open("w", encoding="utf-8", newline="", errors="surrogateescape") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["from", "to", "cluster", "confidence"])
-        for chunk in source.chunks(range(len(source)), threads):
-            seen = 0
-            for found in model.predict(chunk.images):
-                numbers = torch.where(found.confidence >= min_confidence, found.cluster, -1).tolist()
-                for cluster, sure in zip(numbers, found.confidence.tolist(), strict=True):
-                    if cluster not in folders:
-                        folders[cluster] = into / folder_name(model, cluster)
-                        folders[cluster].mkdir(exist_ok=True)
-                    origin = None if chunk.paths is None else chunk.paths[seen]
-                    name = f"{chunk.names[seen]:07d}.png" if origin is None else os.path.basename(origin)
-                    target = _free(folders[cluster] / name)
-                    # The row is on disk before a file is moved: whatever happens, it says where the file is.
-                    shown = os.path.relpath(target, into)
-                    table.writerow([chunk.names[seen] if origin is None else origin, shown, cluster, f"{sure:.6f}"])
-                    if how == "move":
-                        file.flush()
-                    if origin is None:
-                        _write_png(chunk.images[seen].numpy(), target)
-                    else:
-                        place(origin, target, how)
-                    seen += 1
-            count += seen
-            quarantine += chunk.quarantined
-            progress(chunk.stop, len(source))
-    return Sorted(count, len(folders), quarantine)
+    with journal.locked(into):
+        journal.check_free(into)  # another sort may have been faster
+        try:
+            yield
+        finally:
+            if not (into / journal.JOURNAL).exists():
+                (into / journal.LOCK).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    if new:
+                        into.rmdir()
+
+
+def make_plan(model: Model, source: Source, options: SortOptions, progress: Progress) -> Plan:
+    """Find the place of every image. Changes nothing on disk."""
+    if source.listing is None and options.how != "copy":
+        raise ValueError(
+            f"{source.name} holds images that are not files of their own: they can only be copied; "
+            f"leave out --how {options.how}"
+        )
+    seen = len(source)
+    source, skipped = _eligible(source, options.how)
+    folders: dict[int, str] = {}
+    names = _Names()
+    now = time.time_ns()
+    placed: list[Placed] = []
+    for chunk in source.chunks(range(len(source)), options.threads):
+        row = 0
+        for found in model.predict(chunk.images):
+            numbers = torch.where(found.confidence >= options.min_confidence, found.cluster, -1).tolist()
+            for cluster, confidence in zip(numbers, found.confidence.tolist(), strict=True):
+                folder = folders.setdefault(cluster, folder_name(model, cluster))
+                try:
+                    origin, state = _origin(chunk, row, options.how, now)
+                    name = f"{chunk.names[row]:07d}.png" if origin is None else os.path.basename(origin)
+                    entry = Entry(origin, f"{folder}/{names.free(folder, name)}", state)
+                    placed.append(Placed(chunk.names[row], entry, cluster, confidence))
+                except OSError:
+                    skipped.append(Skipped(str(chunk.names[row]), GONE))
+                row += 1
+        skipped += [Skipped(*bad) for bad in chunk.quarantined]
+        progress(chunk.stop, len(source))
+    return Plan(seen, placed, skipped)
+
+
+def carry_out(plan: Plan, source: Source, options: SortOptions, progress: Progress) -> Plan:
+    """Do what is planned, in a claimed folder; returns what was done of it. Nothing that exists is overwritten."""
+    into, done, skipped = options.into, list[Placed](), list(plan.skipped)
+    try:
+        with journal.Writer.begin(into, options.how, [item.entry for item in plan.placed]) as log:
+            for folder in plan.sizes():
+                (into / folder).mkdir()
+            for number, item in enumerate(plan.placed):
+                try:
+                    size = _place(item, source, options)
+                    done.append(item)
+                    if size is not None:
+                        log.note("size", number, size)
+                except Skip as reason:
+                    log.note("skipped", number)
+                    skipped.append(Skipped(str(item.name), str(reason)))
+                progress(number + 1, len(plan.placed))
+            _write_tables(into, done, skipped)
+            log.finish()
+    except OSError as error:
+        where = f" ({error.filename2 or error.filename})" if error.filename else ""
+        raise ValueError(
+            f"the sort was interrupted: {error.strerror or error}{where}; `cts sort --undo {into}` puts everything back"
+        ) from None
+    return Plan(plan.seen, done, skipped)
+
+
+def _place(item: Placed, source: Source, options: SortOptions) -> int | None:
+    """Bring one image to its place; returns the bytes of a picture that had to be written."""
+    entry, target, part = item.entry, options.into / item.entry.to, options.into / PART
+    if entry.origin is not None:
+        place(entry.origin, target, options.how, entry.state, part)
+        return None
+    assert source.array is not None
+    return write_png(source.array[int(item.name)].numpy(), target, part, entry.state.mtime_ns)
 
 
 def folder_name(model: Model, cluster: int) -> str:
@@ -91,30 +184,70 @@ def folder_name(model: Model, cluster: int) -> str:
     return f"{number} {plain}" if plain else number
 
 
-def place(origin: str, target: Path, how: How) -> None:
-    """Copy, link or move one file."""
-    try:
-        if how == "copy":
-            shutil.copy2(origin, target)
-        elif how == "link":
-            target.symlink_to(os.path.abspath(origin))
-        elif how == "hardlink":
-            os.link(origin, target)
+def write_skipped(path: Path, skipped: Iterable[Skipped]) -> None:
+    """A table of files that were left alone, with the reasons."""
+    _write_csv(path, ["file", "reason"], skipped)
+
+
+def _eligible(source: Source, how: How) -> tuple[Source, list[Skipped]]:
+    """The images that may be sorted: every file once, and to be moved only files within the source itself."""
+    listing = source.listing
+    if listing is None:
+        return source, []
+    territory = Territory.of(source) if how == "move" else None
+    kept: list[int] = []
+    skipped: list[Skipped] = []
+    known: set[str] = set()
+    for position, path in enumerate(listing.paths):
+        reason = territory.why_not_move(path) if territory is not None else None
+        if path in known:
+            reason = "it is listed more than once"
+        known.add(path)
+        if reason is None:
+            kept.append(position)
         else:
-            shutil.move(origin, target)
-    except OSError as error:
-        raise ValueError(f"cannot {how} {origin} to {target}: {error.strerror or error}") from None
+            skipped.append(Skipped(listing.names[position], reason))
+    paths, names = ([column[k] for k in kept] for column in (listing.paths, listing.names))
+    return replace(source, listing=replace(listing, paths=paths, names=names, classes=None)), skipped
 
 
-def _free(target: Path) -> Path:
-    """A path that is not taken: pictures from different folders may have the same name."""
-    number, free = 2, target
-    while os.path.lexists(free):
-        free = target.with_name(f"{target.stem}~{number}{target.suffix}")
-        number += 1
-    return free
+def _origin(chunk: Chunk, row: int, how: How, now: int) -> tuple[str | None, State]:
+    """Where an image comes from, and what it is now."""
+    if chunk.paths is None:
+        return None, State(-1, now, 0)
+    return chunk.paths[row], State.of(chunk.paths[row], follow=how != "move")
 
 
-def _write_png(pixels: np.ndarray[tuple[int, ...], np.dtype[np.uint8]], target: Path) -> None:
-    """uint8 (C, H, W) as a PNG file."""
-    Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(target)
+class _Names:
+    """Annotations within folders, each given once: pictures from different folders may have the same name."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[tuple[str, str]] = Counter()
+
+    def free(self, folder: str, name: str) -> str:
+        """The name, or the name with a number. Upper and lower case are one where a file system takes them so."""
+        stem, ending = os.path.splitext(name)
+        free, key = name, (folder, name.casefold())
+        while (folder, free.casefold()) in self._taken:
+            self._taken[key] += 1
+            free = f"{stem}~{self._taken[key]}{ending}"
+        self._taken[folder, free.casefold()] += 1
+        return free
+
+
+def _write_tables(into: Path, done: Sequence[Placed], skipped: Sequence[Skipped]) -> None:
+    rows = (
+        [item.name if item.entry.origin is None else item.entry.origin, item.entry.to, item.cluster, sure]
+        for item, sure in ((item, f"{item.confidence:.6f}") for item in done)
+    )
+    _write_csv(into / TABLE, ["from", "to", "cluster", "confidence"], rows)
+    if skipped:
+        write_skipped(into / SKIPPED, skipped)
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(columns)
+    table.writerows(rows)
+    write_atomically(path, text.getvalue().encode("utf-8", "surrogateescape"))
