@@ -18,8 +18,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from filelock import FileLock
-from support.pictures import photo, write
 from PIL import Image
+from support.pictures import photo, write
 
 from converge_to_surprise.data import image_options as reading
 from converge_to_surprise.data import pictures

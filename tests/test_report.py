@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.digit_run import CONFIG, HOSTILE, IMAGES, make_run, write_source
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from rich.console import Console
+from support.digit_run import CONFIG, HOSTILE, IMAGES, make_run, write_source
 
 from converge_to_surprise import cli
 from converge_to_surprise.cli.report import Report, report

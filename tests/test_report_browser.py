@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.digit_run import CONFIG, HOSTILE, IMAGES, make_run, write_source
 from rich.console import Console
+from support.digit_run import CONFIG, HOSTILE, IMAGES, make_run, write_source
 
 from converge_to_surprise import cli
 from converge_to_surprise.config import Stage

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.digit_run import CONFIG, IMAGES, make_run, write_source
 from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
+from support.digit_run import CONFIG, IMAGES, make_run, write_source
 from test_rundir import record
 
 from converge_to_surprise import cli

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pytest
 import torch
-from converge_to_surprise.runs.sort_undo import undo
 from faults import sorting
 from faults.child import start
 from faults.harness import Whole, WorkerLost
@@ -29,9 +28,11 @@ from torch import Tensor
 from converge_to_surprise.data.source import Source
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.cluster_model import Model
+from converge_to_surprise.runs import filing
+from converge_to_surprise.runs import sort_journal as journal
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.sort import SortOptions, carry_out, claimed, make_plan
-from converge_to_surprise.runs import filing, sort_journal as journal
+from converge_to_surprise.runs.sort_undo import undo
 
 
 class NoPictures(Exception):  # noqa: N818

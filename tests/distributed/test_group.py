@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.crew import together
 from hypothesis import given
 from hypothesis import strategies as st
+from support.crew import together
 from torch import Tensor, nn
 
 from converge_to_surprise.config import Augmentation, Config, Consolidation, Evolution, Network, Relaxed, Stage

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from converge_to_surprise.runs.place_file import PART
-from converge_to_surprise.runs.sort_journal import JOURNAL
 from PIL import Image
 
 from converge_to_surprise.data.synthetic import striped_images
+from converge_to_surprise.runs.place_file import PART
+from converge_to_surprise.runs.sort_journal import JOURNAL
 
 from .child import FINE, ProcessGroup
 from .harness import PATIENCE, Patient, demand

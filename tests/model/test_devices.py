@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.elsewhere import DEVICE, simulated
 from sklearn.base import clone
+from support.elsewhere import DEVICE, simulated
 from torch import Tensor
 
 from converge_to_surprise import SurpriseClustering

@@ -1,4 +1,4 @@
-"""A small finished run on pictures of digits, with a merge tree: what the tests of the report look at."""
+"""A small finished run on images of digits, with a merge tree, made without the command line."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from converge_to_surprise.runs.folder import RunFolder
 
 IMAGES = 360
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><script>document.title='owned'</script>&\u2028"
-"""What someone might call a file or a class."""
+"""A class name that would run as code if it were not escaped."""
 
 CONFIG = Config(
     threads=1,
     schedule=(Stage("search", "relaxed", 8), Stage("merge", "merge", 1), Stage("refine", "refine", 2)),
     max_clusters=16,
+    n_clusters=6,
     network=Network(width=4),
     augmentation=Augmentation(rotation=10, crop=1),
     relaxed=Relaxed(heads=2, batch_size=90, learning_rate=0.01, diversity_floor=(10.0, 10.0)),
-    merge=Merge(augmented_pairs=500, neighbor_pairs=500, clusters=6, min_cluster_fraction=0.0),
+    merge=Merge(augmented_pairs=500, neighbor_pairs=500, min_cluster_fraction=0.0),
 )
 
 
@@ -40,9 +41,9 @@ def write_source(folder: Path, classes: bool = True) -> Path:
 
 
 def make_run(folder: Path, source: Path, config: Config = CONFIG) -> RunFolder:
-    """Run it to its end."""
+    """Begin a run on a source and work through its whole schedule."""
     dataset = datasets.load(str(source))
     run = RunFolder(folder)
-    trainer = session.begin(run, dataset, str(source), None, "fast", config)
-    session.train(run, trainer, dataset, [])
+    search = session.begin(run, dataset, session.Origin(str(source), preset="fast"), config)
+    session.train(run, search, dataset, [])
     return run

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from ..config.storage import flush_folder
 from . import sort_journal as journal
 from .place_file import PART, How, Skip, put_back, same_file, same_time
-from .sort_journal import Entry, Journal
 from .sort import KEPT, SKIPPED, TABLE, Skipped, write_skipped
+from .sort_journal import Entry, Journal
 
 Progress = Callable[[int, int], None]
 
