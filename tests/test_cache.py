@@ -112,7 +112,7 @@ class TestReuse:
         elif change == "mode":
             (folder / "03.png").chmod(0)
         elif change == "size":
-            wish = ImageOptions(image_size=7)
+            wish = ImageOptions(image_size=9)
         elif change == "color":
             wish = ImageOptions(color="gray")
         else:

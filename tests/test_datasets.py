@@ -317,10 +317,10 @@ def test_wishes_reach_the_pictures(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
     loaded = load(
         str(photos(tmp_path)),
-        reading=ImageOptions(image_size=5, color="gray", threads=1),
+        reading=ImageOptions(image_size=10, color="gray", threads=1),
         progress=lambda done, total: heard.append((done, total)),
     )
-    assert tuple(loaded.train.images.shape) == (6, 1, 4, 5)
+    assert tuple(loaded.train.images.shape) == (6, 1, 8, 10)
     assert heard == [(7, 7)]
     assert tuple(load(str(tmp_path), shape=(3, 4, 4)).train.images.shape) == (6, 3, 4, 4)
 

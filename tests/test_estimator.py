@@ -130,6 +130,33 @@ def test_flat_color_images_need_their_shape() -> None:
         quick(image_shape=(6, 6)).fit(color.reshape(30, -1))
 
 
+def enlarged(images: Tensor, times: int) -> Tensor:
+    return images.repeat_interleave(times, 2).repeat_interleave(times, 3)
+
+
+def test_large_images_are_made_small() -> None:
+    large = enlarged(striped_images(30, side=10)[0], 6)
+    first = quick(settings=TINY).fit(large)
+    assert first.model_.shape == (1, 48, 48)
+    assert first.n_features_in_ == 3600
+    second = quick(settings=TINY, image_size=16).fit(large)
+    assert second.model_.shape == (1, 16, 16)
+    assert (second.predict(large) == second.labels_).all()
+    flat = quick(settings=TINY, image_size=16).fit(large.flatten(1))
+    assert flat.n_features_in_ == 3600
+    assert same(flat, second)
+    assert (flat.predict(large.flatten(1)) == second.labels_).all()
+
+
+def test_later_images_are_brought_to_the_size_of_the_model(fitted: SurpriseClustering, images: Tensor) -> None:
+    """Each pixel of an enlarged image is a block of equal ones; to shrink it by a whole number gives it back."""
+    large = np.stack([np.asarray(Image.fromarray(image[0].numpy()).resize((160, 160), 0)) for image in images])
+    again = np.stack([np.asarray(Image.fromarray(image).resize((8, 8), 3, reducing_gap=3.0)) for image in large])
+    assert (fitted.predict(large) == fitted.predict(again)).all()
+    assert (fitted.confidence(large) == fitted.confidence(again)).all()
+    assert len(set(fitted.predict(large))) > 1
+
+
 def test_seeds_reproduce(fitted: SurpriseClustering, images: Tensor) -> None:
     assert same(clone(fitted).fit(images), fitted)
     assert not same(quick(random_state=1).fit(images), fitted)
@@ -304,7 +331,7 @@ def test_a_backbone_that_does_not_fit(images: Tensor) -> None:
     ("given", "message"),
     [
         (np.zeros((5, 8, 8)), "all 5 images of X are constant"),
-        (np.full((5, 8, 8), np.nan), "NaN or infinite in image 0"),
+        (np.full((5, 8, 8), np.nan), "X has a pixel that is nan in image 0"),
         (np.zeros((5, 8, 8, 7)), r"X has shape \(5, 8, 8, 7\)"),
         (np.zeros((0, 8, 8)), "there is no pixel"),
         (np.array([["a", "b"]] * 3), "could not convert string|Unable to convert|dtype"),
@@ -325,7 +352,9 @@ def test_before_and_after_fit(fitted: SurpriseClustering, images: Tensor) -> Non
     for use in uses:
         with pytest.raises(NotFittedError):
             use(quick())
-    with pytest.raises(ValueError, match=r"X has images of shape \(1, 6, 6\) .* fitted on \(1, 8, 8\)"):
-        fitted.predict(images[:, :, :6, :6])
+    with pytest.raises(ValueError, match=r"X are 1x6x8 .* made with 1x8x8, another aspect"):
+        fitted.predict(images[:, :, :6])
+    with pytest.raises(ValueError, match=r"X are 3x8x8 .* made with 1x8x8, another number of channels"):
+        fitted.predict(images.repeat(1, 3, 1, 1))
     with pytest.raises(ValueError, match=r"unknown setting 'relaxed\.temprature'"):
         quick(settings={"relaxed": {"temprature": 1}}).fit(images)

@@ -202,6 +202,45 @@ cli.main(sys.argv[1:])
         assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
 
+def test_large_arrays_are_brought_to_the_size_of_the_run(run: Path, pictures: Path, tmp_path: Path) -> None:
+    """As the same pictures in files are; and sorted as they came."""
+    (tmp_path / "in").mkdir()
+    paths = sorted(path for path in pictures.rglob("*.png") if path.stat().st_size)[:20]
+    large = np.stack([np.asarray(Image.open(path).resize((100, 100))) for path in paths])
+    for number, image in enumerate(large):
+        Image.fromarray(image).save(tmp_path / "in" / f"{number:02d}.png")
+    np.save(tmp_path / "array.npy", large)
+    for source, out in (("in", "files.csv"), ("array.npy", "array.csv")):
+        assert call("predict", run, tmp_path / source, "--out", tmp_path / out) == 0
+    rows = [[list(row.values())[1:] for row in table(tmp_path / out)] for out in ("files.csv", "array.csv")]
+    assert rows[0] == rows[1]
+    assert call("sort", run, tmp_path / "array.npy", "--into", tmp_path / "sorted") == 0
+    found = {int(path.stem): np.asarray(Image.open(path)) for path in (tmp_path / "sorted").rglob("*.png")}
+    assert all((found[number] == image).all() for number, image in enumerate(large))
+
+
+def test_a_run_of_a_large_array_is_that_of_its_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    large = striped_images(40, side=60)[0]
+    np.save(tmp_path / "array.npy", large.numpy())
+    write_pictures(large, ["x"] * 40, tmp_path / "in")
+    for source in ("in", "array.npy"):
+        words = ["--image-size", 16, *FLAGS, "--schedule", "search=relaxed:3", "merge=merge:1", "refine=refine:1"]
+        assert call("fit", tmp_path / source, "--out", tmp_path / f"run {source}", *words) == 0
+    about = [json.loads((tmp_path / f"run {source}" / "config.json").read_text()) for source in ("in", "array.npy")]
+    assert about[0]["shape"] == about[1]["shape"] == [1, 16, 16]
+    assert about[0]["fingerprint"] == about[1]["fingerprint"]
+    own = tmp_path / "run array.npy"
+    for words in (["resume", own], ["evaluate", own, tmp_path / "array.npy"], ["report", own]):
+        assert call(*words) == 0
+
+
+@pytest.mark.parametrize("value", [0, -1, 2, 5000])
+def test_sizes_that_make_no_sense(value: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for source in ("digits", tmp_path):
+        text = refused(capsys, "fit", source, "--out", tmp_path / "run", "--image-size", value)
+        assert text == f"--image-size is {value}; it must be a whole number from 8 to 1024"
+
+
 def test_the_exported_file_says_the_same_on_real_pictures(run: Path, pictures: Path, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     assert call("export", run, "--onnx", tmp_path / "model.onnx") == 0
@@ -286,9 +325,18 @@ def test_mistakes(run: Path, pictures: Path, tmp_path: Path, capsys: pytest.Capt
     assert text == "--min-confidence is 2.0; it must lie in 0..1"
     text = refused(capsys, "predict", run, pictures, "--out", out, "--force", "--n-clusters", 99)
     assert "the merge tree has from 1 to" in text
-    np.save(tmp_path / "large.npy", np.zeros((5, 9, 9), np.uint8))
-    text = refused(capsys, "predict", run, tmp_path / "large.npy", "--out", out, "--force")
-    assert "are 1x9x9 (channels, height, width); the run was made with 1x8x8" in text
+    np.save(tmp_path / "wide.npy", np.zeros((5, 9, 16), np.uint8))
+    for command in (
+        ("predict", run, tmp_path / "wide.npy", "--out", out, "--force"),
+        ("evaluate", run, tmp_path / "wide.npy"),
+    ):
+        text = refused(capsys, *command)
+        assert "are 1x9x16 (channels, height, width) and the model was made with 1x8x8, another aspect" in text
+    np.save(tmp_path / "good.npy", np.zeros((5, 8, 8), np.uint8))
+    text = refused(capsys, "sort", run, tmp_path / "good.npy", "--into", tmp_path / "x", "--how", "move")
+    assert "can only be copied" in text
+    text = refused(capsys, "sort", run, pictures, "--into", tmp_path)
+    assert "exists and is not empty" in text
     (tmp_path / "broken.safetensors").write_bytes(b"abc")
     text = refused(capsys, "predict", tmp_path / "broken.safetensors", pictures, "--out", out, "--force")
     assert "cannot read the model" in text

@@ -36,7 +36,6 @@ def execute(command: Command, console: Console) -> None:
     from ..data import datasets
     from ..data.image_options import ImageOptions
     from ..data.listing import looks_like_classes
-    from ..data.source import check_shape
     from ..model.assessment import assess
     from ..runs.folder import RunFolder
     from ..runs.load import load_newest_model
@@ -50,7 +49,6 @@ def execute(command: Command, console: Console) -> None:
     labels = command.labels if listing is not None and looks_like_classes(listing) else "none"
     dataset = load_images(command.source, command.data_dir, ImageOptions(labels=labels), console, model.shape)
     store = dataset.train if command.split == "train" else dataset.evaluation
-    check_shape(command.source, store.images, model.shape)
     assessment = assess(model, store.images, store.labels)
     if command.json:
         print(json.dumps(assessment.scores()))

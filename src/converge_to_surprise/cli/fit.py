@@ -42,7 +42,7 @@ class Command:
     data_dir: Path | None = None
     """Folder with local copies of the named data sets (also: the CTS_DATA variable)."""
     image_size: int | None = None
-    """Longer side of the images in pixels; by default 48, or less if they are smaller."""
+    """Longer side of the images in pixels, from 8 to 1024; by default 48, or less if they are smaller."""
     color: Color = "auto"
     """Read pictures in color (rgb) or gray; auto looks at them."""
     labels: LabelSource = "none"
@@ -79,7 +79,7 @@ SHORT_HELP = (
 
 
 def execute(request: Request, console: Console) -> None:
-    from ..data.image_options import ImageOptions
+    from ..data.image_options import ImageOptions, check_image_size
     from ..data.store import check_clusterable
     from ..distributed import launch
     from ..runs import session
@@ -92,6 +92,7 @@ def execute(request: Request, console: Console) -> None:
     if command.force and launch.launched():
         raise ValueError("--force is refused under torchrun, because a restart would overwrite the run again")
     run = RunFolder.open(command.out) if again else RunFolder.claim(command.out, command.force)
+    check_image_size(command.image_size, "--image-size")
     options = ImageOptions(command.image_size, command.color, command.labels)
     dataset = load_images(command.source, command.data_dir, options, console)
     check_clusterable(dataset.train, command.source)

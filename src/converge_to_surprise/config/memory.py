@@ -36,3 +36,12 @@ def check_memory(size: int, what: object) -> None:
     """Refuse to read ``size`` bytes if there is not enough free memory."""
     if size * FACTOR > (free := free_memory()):
         raise ValueError(f"{what} needs {size:,} bytes, too much for the {free:,} bytes of free memory")
+
+
+def check_planned(size: int, what: str) -> None:
+    """Refuse to create images of ``size`` bytes if there is not enough free memory."""
+    if size > (free := free_memory()):
+        raise ValueError(
+            f"{what} would take {size:,} bytes, too much for the {free:,} bytes of free memory; "
+            "give a smaller image_size, or fewer images"
+        )

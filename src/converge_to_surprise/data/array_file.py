@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ..config.memory import check_memory
-from .store import Array, map_array
+from .arrays import Array
+from .store import map_array
 
 
 def read_arrays(path: Path, wanted: Collection[str]) -> tuple[dict[str, Array], list[str]]:

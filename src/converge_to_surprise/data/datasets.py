@@ -19,10 +19,11 @@ from sklearn.datasets import fetch_openml, load_digits
 
 from ..config.presets import canonical
 from .array_file import read_arrays
+from .arrays import Sizing
 from .cache import Decoded, Progress, cached
 from .decode import Shape
 from .idx import find_idx, labels_beside, looks_like_idx, read_idx
-from .image_options import ImageOptions, SkippedFile, first_reasons
+from .image_options import ImageOptions, SkippedFile, array_size, first_reasons, size_like
 from .listing import EXTENSIONS, Listing, list_folder, looks_like_classes, with_folder_classes
 from .shared_decoding import shared_decoder
 from .store import ImageStore, to_store
@@ -93,20 +94,29 @@ def load(
 ) -> Dataset:
     """Images from a named data set, an array or IDX file, a folder of pictures, or a table of their paths.
 
-    Pictures are brought to ``shape`` (C, H, W) if it is given, and otherwise to what ``reading`` and they ask for.
-    ``progress`` hears how many of how many pictures are decoded.
+    They are brought to ``shape`` (C, H, W) if it is given, otherwise to the size that ``options`` and the images call for.
+    ``progress`` receives the number of decoded pictures.
     """
     reading = reading or ImageOptions()
     listing = open_listing(source, reading)
     if listing is not None:
         return _pictures(listing, cached(listing, reading, shape, progress, shared_decoder()))
+    asked = reading.image_size
+    return load_arrays(
+        source, data_dir, lambda own: array_size(own, asked) if shape is None else size_like(own, shape, source)
+    )
+
+
+def load_arrays(source: str, data_dir: Path | None = None, sizing: Sizing | None = None) -> Dataset:
+    """Images from a named data set or an array or IDX file, in the size that ``sizing`` asks for, or as they are."""
     name = canonical(source)
     if name == "digits":
-        return _digits()
+        return _digits(sizing)
     if name is not None:
-        return _local(name, data_dir) or _download(name)
+        return _local(name, data_dir, sizing) or _download(name, sizing)
     path = Path(source)
-    return _array_file(path, source) if path.suffix.lower() in ARRAYS else _idx_file(path, source)
+    read = _array_file if path.suffix.lower() in ARRAYS else _idx_file
+    return read(path, source, sizing)
 
 
 def open_listing(source: str, reading: ImageOptions | None = None) -> Listing | None:
@@ -171,12 +181,13 @@ def _pictures(listing: Listing, decoded: Decoded) -> Dataset:
     return Dataset(listing.source, store, quarantine=decoded.quarantine, classes_offered=offered)
 
 
-def _digits() -> Dataset:
+def _digits(sizing: Sizing | None) -> Dataset:
     bundle = load_digits()
-    return Dataset("digits", to_store(np.round(bundle.images / 16 * 255).astype(np.uint8), bundle.target, "digits"))
+    pixels = np.round(bundle.images / 16 * 255).astype(np.uint8)
+    return Dataset("digits", to_store(pixels, bundle.target, "digits", sizing))
 
 
-def _local(name: str, data_dir: Path | None) -> Dataset | None:
+def _local(name: str, data_dir: Path | None, sizing: Sizing | None) -> Dataset | None:
     """The data set in the local folder, or None if no folder is set or it is not there."""
     setting = "--data-dir" if data_dir else "CTS_DATA"
     folder = data_dir or (Path(os.environ["CTS_DATA"]) if os.environ.get("CTS_DATA") else None)
@@ -186,12 +197,12 @@ def _local(name: str, data_dir: Path | None) -> Dataset | None:
         raise ValueError(f"{setting} is {str(folder)!r}, which is not a folder")
     for spelling in (name, name.replace("-", "_")):
         if (folder / f"{spelling}.npz").is_file():
-            return _array_file(folder / f"{spelling}.npz", name)
+            return _array_file(folder / f"{spelling}.npz", name, sizing)
     places = [folder / name, folder / name.replace("-", "_"), *_torchvision_places(folder, name.replace("-", ""))]
     # IDX files do not say which set they are: loose ones count only where the folder was given for this very set.
     for place in [*places, folder] if data_dir else places:
         if find_idx(place, "train", "images"):
-            return _idx_folder(place, name)
+            return _idx_folder(place, name, sizing)
     return None
 
 
@@ -200,39 +211,41 @@ def _torchvision_places(folder: Path, plain: str) -> list[Path]:
     return [entry / "raw" for entry in sorted(folder.iterdir()) if entry.is_dir() and entry.name.lower() == plain]
 
 
-def _idx_folder(folder: Path, name: str) -> Dataset:
+def _idx_folder(folder: Path, name: str, sizing: Sizing | None) -> Dataset:
     def part(split: Split) -> ImageStore | None:
         images, labels = find_idx(folder, split, "images"), find_idx(folder, split, "labels")
         if images is None:
             return None
-        return to_store(read_idx(images), None if labels is None else read_idx(labels), str(images))
+        return to_store(read_idx(images), None if labels is None else read_idx(labels), str(images), sizing)
 
     train = part("train")
     assert train is not None
     return Dataset(name, train, part("test"))
 
 
-def _idx_file(path: Path, name: str) -> Dataset:
+def _idx_file(path: Path, name: str, sizing: Sizing | None) -> Dataset:
     """Images, with the labels that lie beside them under the matching name."""
     labels = labels_beside(path)
-    return Dataset(name, to_store(read_idx(path), None if labels is None else read_idx(labels), str(path)))
+    return Dataset(name, to_store(read_idx(path), None if labels is None else read_idx(labels), str(path), sizing))
 
 
-def _array_file(path: Path, name: str) -> Dataset:
+def _array_file(path: Path, name: str, sizing: Sizing | None) -> Dataset:
     """``x_train``/``y_train``/``x_test``/``y_test``, or ``images``/``x`` with ``labels``/``y``, or a lone array."""
     arrays, names = read_arrays(path, (*SPLIT_KEYS, *IMAGE_KEYS, *LABEL_KEYS))
     if "x_train" in arrays:
-        train = to_store(arrays["x_train"], arrays.get("y_train"), f"x_train of {path}")
-        test = to_store(arrays["x_test"], arrays.get("y_test"), f"x_test of {path}") if "x_test" in arrays else None
-        return Dataset(name, train, test)
+
+        def part(split: Split) -> ImageStore:
+            return to_store(arrays[f"x_{split}"], arrays.get(f"y_{split}"), f"x_{split} of {path}", sizing)
+
+        return Dataset(name, part("train"), part("test") if "x_test" in arrays else None)
     images = [key for key in IMAGE_KEYS if key in arrays]
     labels = [key for key in LABEL_KEYS if key in arrays]
     if not images:
         raise ValueError(f"{path} has the arrays {sorted(names)}; one of them must be called images, x or x_train")
-    return Dataset(name, to_store(arrays[images[0]], arrays[labels[0]] if labels else None, str(path)))
+    return Dataset(name, to_store(arrays[images[0]], arrays[labels[0]] if labels else None, str(path), sizing))
 
 
-def _download(name: str) -> Dataset:
+def _download(name: str, sizing: Sizing | None) -> Dataset:
     described = NAMED[name]
     assert described is not None
     try:
@@ -248,8 +261,8 @@ def _download(name: str) -> Dataset:
     cut = described.train
     return Dataset(
         name,
-        to_store(pixels[:cut], labels[:cut] - labels.min(), name),
-        to_store(pixels[cut:], labels[cut:] - labels.min(), name),
+        to_store(pixels[:cut], labels[:cut] - labels.min(), name, sizing),
+        to_store(pixels[cut:], labels[cut:] - labels.min(), name, sizing),
     )
 
 

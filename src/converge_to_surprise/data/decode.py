@@ -24,6 +24,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from ..config.memory import memory_ran_out
 from .color_modes import UnknownMode, to_plain
+from .resize import fit as _fit
 
 Shape = tuple[int, int, int]
 """(C, H, W): 1 (gray) or 3 (red, green, blue) channels, height, width."""
@@ -179,28 +180,6 @@ def _orientation(image: Image.Image) -> int:
         turn = image.getexif().get(ExifTags.Base.Orientation, 1)
         return turn if isinstance(turn, int) and 1 <= turn <= 8 else 1
     return 1
-
-
-def _fit(picture: Image.Image, height: int, width: int) -> npt.NDArray[np.uint8]:
-    """An L or RGB picture within (H, W, C), enlarged or reduced, the aspect kept."""
-    if picture.size != (width, height):
-        scale = min(width / picture.width, height / picture.height)
-        size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
-        picture = picture.resize(size, Image.Resampling.BICUBIC, reducing_gap=3.0)
-    pixels = np.asarray(picture)
-    pixels = pixels.reshape(picture.height, picture.width, -1)
-    if picture.size == (width, height):
-        return pixels
-    canvas = np.empty((height, width, pixels.shape[2]), np.uint8)
-    canvas[:] = np.round(_border(pixels).mean(0))
-    top, left = (height - picture.height) // 2, (width - picture.width) // 2
-    canvas[top : top + picture.height, left : left + picture.width] = pixels
-    return canvas
-
-
-def _border(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """The outermost pixels of (H, W, C), as (n, C)."""
-    return np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
 
 
 def _is_colored(pixels: npt.NDArray[np.uint8]) -> bool:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal, NamedTuple, get_args
 
+import numpy as np
+
 from .decode import BadPicture, Probe, Shape, probe
 from .listing import Listing
 
@@ -17,7 +19,8 @@ LabelSource = Literal["none", "from-folders"]
 
 SIDE = 48
 """The longer side of a picture where nothing else is asked for: enough to tell things apart, small enough to learn."""
-LARGEST_SIDE = 1024
+SMALLEST_SIDE, LARGEST_SIDE = 8, 1024
+"""What may be asked for. Each view has half of the pixels: with fewer than 8 a side there is nothing left to see."""
 PROBED = 500
 COLORED_SHARE = 0.01
 
@@ -31,10 +34,10 @@ class SkippedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageOptions:
-    """How to read a user's own pictures. Arrays and named data sets are taken as they are."""
+    """How to read a user's own images. All but ``image_size`` is for pictures: arrays are gray or in color already."""
 
     image_size: int | None = None
-    """Longer side in pixels; by default 48, or less if the pictures are smaller."""
+    """Longer side in pixels; by default 48, or less if the images are smaller."""
     color: Color = "auto"
     """auto: in color if more than one picture of a hundred has any."""
     labels: LabelSource = "none"
@@ -43,14 +46,20 @@ class ImageOptions:
     """Pictures decoded at the same time; 0: as many as the machine offers."""
 
     def __post_init__(self) -> None:
-        if self.image_size is not None and not 2 <= self.image_size <= LARGEST_SIDE:
-            raise ValueError(f"image_size is {self.image_size}; it must lie in 2..{LARGEST_SIDE}")
+        check_image_size(self.image_size, "image_size")
         if self.color not in get_args(Color):
             raise ValueError(f"color is {self.color!r}; it must be one of {', '.join(get_args(Color))}")
         if self.labels not in get_args(LabelSource):
             raise ValueError(f"labels is {self.labels!r}; it must be one of {', '.join(get_args(LabelSource))}")
         if self.threads < 0:
             raise ValueError(f"threads is {self.threads}; it must be 0 (as many as there are) or more")
+
+
+def check_image_size(value: object, name: str) -> None:
+    """Refuse what is neither None nor a side in pixels. ``name`` is what the user calls it."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if value is not None and not (whole and int(value) in range(SMALLEST_SIDE, LARGEST_SIDE + 1)):  # type: ignore[call-overload]
+        raise ValueError(f"{name} is {value!r}; it must be a whole number from {SMALLEST_SIDE} to {LARGEST_SIDE}")
 
 
 def working_shape(listing: Listing, reading: ImageOptions) -> Shape:
@@ -82,6 +91,31 @@ def working_size(sizes: Sequence[tuple[int, int]], image_size: int | None) -> tu
     lying = median(math.log(width) - math.log(height) for width, height in sizes)
     shorter = max(2, round(side * max(0.5, math.exp(-abs(lying)))))
     return (shorter, side) if lying > 0 else (side, shorter)
+
+
+def array_size(shape: Shape, image_size: int | None) -> tuple[int, int]:
+    """(H, W) for an array of images (C, H, W): as for pictures of this size, but small ones stay exactly as they are.
+
+    So do single rows, which are no pictures: their values have no height that could shrink with the width.
+    """
+    _, height, width = shape
+    if image_size is None and (max(height, width) <= SIDE or min(height, width) == 1):
+        return height, width
+    return working_size([(width, height)], image_size)
+
+
+def size_like(shape: Shape, wanted: Shape, name: str) -> tuple[int, int]:
+    """(H, W) of ``wanted`` (C, H, W), if images of ``shape`` have its channels and aspect. ``name``: their source."""
+    channels, height, width = shape
+    same_aspect = working_size([(width, height)], max(wanted[1:])) == wanted[1:]
+    if shape == wanted or (channels == wanted[0] and same_aspect):
+        return wanted[1:]
+    found, made_with = ("x".join(map(str, sides)) for sides in (shape, wanted))
+    differ, remedy = ("aspect", "crop or pad") if channels == wanted[0] else ("number of channels", "convert")
+    raise ValueError(
+        f"the images of {name} are {found} (channels, height, width) and the model was made with {made_with}, "
+        f"another {differ}: {remedy} them, or give them as picture files"
+    )
 
 
 def nothing_readable(listing: Listing, quarantine: Sequence[SkippedFile]) -> str:

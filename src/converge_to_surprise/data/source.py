@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from . import datasets
-from .image_options import SkippedFile
+from .arrays import BYTES, to_images
+from .image_options import SkippedFile, size_like
 from .listing import Listing
 from .pictures import stream
 from .store import fingerprint
@@ -30,7 +31,9 @@ class Chunk(NamedTuple):
     """How many of the source's images are done with this chunk, good or bad."""
     names: Sequence[str | int]
     images: Tensor
-    """uint8 (n, C, H, W)"""
+    """uint8 (n, C, H, W), as the model wants them"""
+    originals: Tensor
+    """The same as their array holds them, which may be larger."""
     paths: Sequence[str] | None
     """The files they come from, if they come from files."""
     quarantined: list[SkippedFile]
@@ -47,15 +50,16 @@ class Source:
 
     @classmethod
     def open(cls, source: str, shape: Shape, split: Literal["train", "test"], data_dir: Path | None) -> Source:
-        """Where images come from; pictures will be brought to ``shape`` (C, H, W), arrays must have it."""
+        """Where images come from; they will be brought to ``shape`` (C, H, W). Arrays must have its aspect."""
         listing = datasets.open_listing(source)
         if listing is not None:
             return cls(source, shape, listing, None)
-        dataset = datasets.load(source, data_dir)
+        dataset = datasets.load_arrays(source, data_dir)
         if split == "test" and dataset.test is None:
             raise ValueError(f"{source} has no test split; leave out --split test")
         store = dataset.train if split == "train" or dataset.test is None else dataset.test
-        check_shape(source, store.images, shape)
+        channels, height, width = store.images.shape[1:]
+        size_like((channels, height, width), shape, source)
         return cls(source, shape, None, store.images)
 
     def __len__(self) -> int:
@@ -84,20 +88,13 @@ class Source:
             for part in stream(self.listing, self.shape, threads, rows.start, rows.stop):
                 kept = part.positions.tolist()
                 pixels = torch.from_numpy(part.pixels)
-                yield Chunk(part.stop, [names[k] for k in kept], pixels, [paths[k] for k in kept], part.quarantined)
+                yield Chunk(
+                    part.stop, [names[k] for k in kept], pixels, pixels, [paths[k] for k in kept], part.quarantined
+                )
             return
         assert self.array is not None
         for first in range(rows.start, rows.stop, CHUNK):
-            images = self.array[first : min(first + CHUNK, rows.stop)]
-            stop = first + len(images)
-            yield Chunk(stop, range(first, stop), images, None, [])
-
-
-def check_shape(source: str, images: Tensor, shape: Shape) -> None:
-    """Refuse arrays of other images than the run was made with."""
-    if tuple(images.shape[1:]) != shape:
-        found, wanted = ("x".join(map(str, sides)) for sides in (images.shape[1:], shape))
-        raise ValueError(
-            f"the images of {source} are {found} (channels, height, width); the run was made with {wanted}: "
-            "resize them, or give the pictures as files"
-        )
+            originals = self.array[first : min(first + CHUNK, rows.stop)]
+            stop = first + len(originals)
+            images = to_images(originals.numpy(), BYTES, self.name, lambda _: self.shape[1:])
+            yield Chunk(stop, range(first, stop), images, originals, None, [])

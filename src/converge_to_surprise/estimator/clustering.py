@@ -21,12 +21,12 @@ from ..config.storage import write_atomically
 from ..core import surprise
 from ..data.image_options import Color
 from ..data.store import ImageStore, check_clusterable
-from ..model import devices
 from ..model import onnx_file as onnxfile
 from ..model.assessment import evaluate
 from ..model.backbone import Backbone
 from ..model.cluster_model import Model, Prediction
 from ..runs.progress import ProgressDisplay
+from ..search.memory_plan import check_fit_memory
 from ..search.record import Record
 from ..search.restarts import Restarts
 from ..search.threads import available_threads
@@ -60,7 +60,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Shape of one image, (H, W), (H, W, C) or (C, H, W), if X is a 2-D array of flattened images. None takes
         squares where that is possible.
     image_size, color
-        If X is a list of paths: longer side in pixels, and "auto", "gray" or "rgb".
+        Longer side in pixels to which images are brought, from 8 to 1024 (None: 48, or less if they are smaller), and,
+        if X is a list of paths, "auto", "gray" or "rgb".
     settings : dict or None
         Any other setting, laid over the preset as in a configuration file, for example
         ``{"relaxed": {"temperature": 0.03}, "schedule": ["search=relaxed:20", "merge=merge:1", "refine=refine:10"]}``.
@@ -149,13 +150,15 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """Find the clusters of images X; ``y`` is ignored.
 
         X: (N, H, W), (N, H, W, C) or (N, C, H, W) arrays or tensors, (N, values) with ``image_shape``, or paths.
+        Values are taken as 0..255, or as 0..1 if they are floats and none is larger; if some lie beyond 0..255, the
+        least becomes black and the largest white, here and for all images that are given later.
         """
         if not 0 <= self.min_confidence <= 1:
             raise ValueError(f"min_confidence is {self.min_confidence}; it must lie in 0..1")
         given = first_input(self, X)
         check_clusterable(ImageStore(given.images), "X")
         config = self._config(len(given.images), given.shape)
-        devices.check(config.device)
+        check_fit_memory(given.images.shape, config, own_network=self.backbone is None)
         # A backbone may draw from torch's global generator (dropout), which is seeded for every initialization.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -163,7 +166,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             history = [asdict(record) for record in self._train(search)]
         fitted = search.finish()
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
-        given = replace(given, images=given.images[:0])
+        given = replace(given, images=torch.empty(0, *given.shape, dtype=torch.uint8))
         self._set_fitted(FittedState(fitted, given, self.n_features_in_, names, history))
         return self
 
@@ -262,9 +265,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self._n_features_out = self.model_.active.network.head.in_features
 
     def _labels(self, prediction: Prediction) -> Labels:
-        sure = prediction.confidence >= self.min_confidence
-        labels: Labels = torch.where(sure, prediction.cluster, -1).numpy()
-        return labels
+        return np.asarray(torch.where(prediction.confidence >= self.min_confidence, prediction.cluster, -1))
 
     def _model(self) -> Model:
         check_is_fitted(self)
@@ -304,6 +305,5 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _backbone(self, shape: tuple[int, int, int], config: Config) -> Backbone | None:
         if self.backbone is None:
             return None
-        channels, height, width = shape
         scale = config.views.upsample
-        return Backbone.probe(self.backbone, self.freeze_backbone, (channels, height * scale, width * scale))
+        return Backbone.probe(self.backbone, self.freeze_backbone, (shape[0], shape[1] * scale, shape[2] * scale))

@@ -16,12 +16,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from ..data.arrays import Scale, natural_scale, to_bytes, to_numpy, unflatten
+from ..data.arrays import BYTES, Scale, natural_scale, to_images, to_nchw, to_numpy, unflatten
 from ..data.datasets import open_listing
-from ..data.image_options import ImageOptions, SkippedFile, nothing_readable, working_shape
+from ..data.image_options import ImageOptions, SkippedFile, array_size, nothing_readable, size_like, working_shape
 from ..data.listing import Listing, list_paths
 from ..data.pictures import stream
-from ..data.store import to_nchw
 
 if TYPE_CHECKING:
     from .clustering import SurpriseClustering
@@ -59,17 +58,18 @@ class Input:
 
 def first_input(estimator: SurpriseClustering, given: Any) -> Input:
     """The images to learn from."""
+    reading = ImageOptions(image_size=estimator.image_size, color=estimator.color, threads=estimator.n_threads or 0)
     listing = _listing(given)
     if listing is not None:
-        reading = ImageOptions(image_size=estimator.image_size, color=estimator.color, threads=estimator.n_threads or 0)
         found = _decoded(listing, working_shape(listing, reading), reading.threads)
         estimator.n_features_in_ = math.prod(found.shape)
         if hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
         return found
     pixels = _pixels(estimator, given, reset=True)
-    scale = natural_scale(pixels)
-    return Input(to_bytes(pixels, scale), scale, None, len(pixels), [])
+    scale = natural_scale(pixels, "X")
+    images = to_images(pixels, scale, "X", lambda own: array_size(own, reading.image_size))
+    return Input(images, scale, None, len(pixels), [])
 
 
 def later_input(estimator: SurpriseClustering, given: Any, shape: Shape, scale: Scale) -> Input:
@@ -78,9 +78,9 @@ def later_input(estimator: SurpriseClustering, given: Any, shape: Shape, scale: 
     if listing is not None:
         return _decoded(listing, shape, estimator.n_threads or 0)
     pixels = _pixels(estimator, given, reset=False)
-    if pixels.shape[1:] != shape:
-        raise ValueError(f"X has images of shape {pixels.shape[1:]} (C, H, W); the model was fitted on {shape}")
-    return Input(to_bytes(pixels, scale), scale, None, len(pixels), [])
+    natural_scale(pixels, "X")  # refuses what is not finite
+    images = to_images(pixels, scale, "X", lambda own: size_like(own, shape, "X"))
+    return Input(images, scale, None, len(pixels), [])
 
 
 def _listing(given: Any) -> Listing | None:
@@ -111,7 +111,7 @@ def _decoded(listing: Listing, shape: Shape, threads: int) -> Input:
     if not len(positions):
         raise ValueError(nothing_readable(listing, quarantine))
     images = torch.from_numpy(np.concatenate(pixels))
-    return Input(images, Scale(0, 255), positions if quarantine else None, len(listing), quarantine)
+    return Input(images, BYTES, positions if quarantine else None, len(listing), quarantine)
 
 
 def _pixels(estimator: SurpriseClustering, given: Any, reset: bool) -> npt.NDArray[Any]:
@@ -125,14 +125,9 @@ def _pixels(estimator: SurpriseClustering, given: Any, reset: bool) -> npt.NDArr
         fewest = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
         rows = validate_data(estimator, table, reset=reset, dtype="numeric", **fewest)
         return unflatten(rows, estimator.image_shape)
-    pixels = to_numpy(given)
-    if not (np.issubdtype(pixels.dtype, np.number) or pixels.dtype == np.bool_) or np.iscomplexobj(pixels):
-        raise ValueError(f"X has dtype {pixels.dtype}; pixels are numbers")
-    pixels = to_nchw(pixels, "X")
+    pixels = to_nchw(to_numpy(given), "X")
     if pixels.size == 0:
         raise ValueError(f"X has shape {np.shape(given)}: there is no pixel in it")
-    if np.issubdtype(pixels.dtype, np.floating) and not np.isfinite(pixels).all():
-        raise ValueError(f"X has a pixel that is NaN or infinite in image {np.argwhere(~np.isfinite(pixels))[0][0]}")
     if reset:
         estimator.n_features_in_ = math.prod(pixels.shape[1:])
         if hasattr(estimator, "feature_names_in_"):

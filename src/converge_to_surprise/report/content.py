@@ -18,7 +18,6 @@ from ..data import datasets
 from ..data.cache import Progress
 from ..data.datasets import class_name
 from ..data.image_options import ImageOptions
-from ..data.source import check_shape
 from ..data.store import ImageStore, fingerprint
 from ..model.cluster_model import Annotations, Model
 from ..runs.annotations import no_annotations, read_annotations
@@ -68,7 +67,6 @@ def open_pictures(
     own = fingerprint(store.images) == description.fingerprint
     if source is None and not own:
         raise ValueError(f"{where} does not hold the images that {run.path} was made with; give them as SOURCE")
-    check_shape(where, store.images, description.shape)
     return Pictures(store, where, own)
 
 

@@ -27,6 +27,7 @@ from ..model import devices, model_file
 from ..model.assessment import Assessment, evaluate
 from ..model.validation import check_network
 from ..search.chunking import resolve_hardware
+from ..search.memory_plan import check_fit_memory
 from ..search.record import Record
 from ..search.restarts import Restarts
 from . import checkpoint
@@ -55,8 +56,8 @@ class Origin(NamedTuple):
 
 def begin(run: RunFolder, dataset: Dataset, origin: Origin, config: Config) -> Restarts:
     """Check that images and settings fit, then describe the run in its folder. Nothing is written if they do not."""
-    devices.check(config.device)
     check_network(config, dataset.train.images.shape[1])
+    check_fit_memory(dataset.train.images.shape, config, names=("--image-size", "--"))
     search = Restarts(dataset.train.images, config)
     run.make()
     with run.locked():

@@ -35,6 +35,8 @@ WARM_UP = 30
 """Steps over which the learning rate rises."""
 FLOOR = 1e-5
 """The learning rate at the end of the cosine."""
+CALIBRATION_BATCH = 500
+"""Images of each batch on which the heads are calibrated."""
 
 
 def relaxed_surprise(
@@ -139,7 +141,7 @@ def calibrate(network: ClusterNetwork, images: Tensor, config: Config, rounds: i
     With torch's standard initialization 3 of 64 outputs are active, and a search that starts with 3 clusters stays there.
     """
     generator = rng.torch_generator(config.seed, "calibration")
-    batch = min(500, len(images))
+    batch = min(CALIBRATION_BATCH, len(images))
     device = next(network.parameters()).device
     network.train()
     gathered = []
