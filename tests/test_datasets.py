@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.pictures import photo, write
+from support.pictures import HEIC_HEAD, NEEDS_HEIC, encoded, photo, write
 
-from converge_to_surprise.data import datasets
+from converge_to_surprise.data import datasets, formats
 from converge_to_surprise.data.datasets import canonical, load, open_listing
-from converge_to_surprise.data.image_options import ImageOptions
+from converge_to_surprise.data.image_options import ImageOptions, count_kinds, files_line
 
 RNG = np.random.default_rng(0)
 TRAIN = RNG.integers(0, 256, (6, 5, 4), dtype=np.uint8)
@@ -222,7 +222,7 @@ def test_unknown_sources(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(ValueError, match="is not a source of images"):
         load(str(tmp_path / "notes.txt"))
-    with pytest.raises(ValueError, match=r"is not a source of images: it holds no pictures \(bmp, .*\), but 1 of .txt"):
+    with pytest.raises(ValueError, match=r"is not a source of images: it holds no pictures \(.*BMP.*\), but 1 of .tx"):
         load(str(tmp_path))
 
 
@@ -336,11 +336,70 @@ def test_pictures_that_are_too_few(tmp_path: Path) -> None:
     ):
         load(str(folder))
     (folder / "bad.png").write_bytes(b"bad")
-    with pytest.raises(ValueError, match=r"none of the 1 pictures of .*few can be read: 'bad.png': not a picture"):
+    with pytest.raises(ValueError, match=r"none of the 1 files of .*few can be read: 'bad.png': not a picture"):
         load(str(folder))
     write(folder / "good.png", photo(8, 8))
     with pytest.raises(ValueError, match=r"few has 1 readable pictures of 2, and .* skipped: 'bad.png': not a pic"):
         load(str(folder))
+
+
+def test_a_folder_of_pictures_that_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "heif_version", lambda: None)
+    for number in range(5):
+        (tmp_path / f"IMG_{number}.HEIC").write_bytes(HEIC_HEAD)
+    (tmp_path / "x.nef").write_bytes(b"raw")
+    with pytest.raises(ValueError, match="none of the 6 files of") as refused:
+        load(str(tmp_path))
+    heic = "'IMG_0.HEIC' and 4 more: HEIC pictures need pillow-heif: pip install 'converge-to-surprise[photos]'"
+    assert str(refused.value).endswith(f"can be read: {heic}; 'x.nef': camera raw; export it as JPEG")
+
+
+def test_nothing_vanishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(formats, "heif_version", lambda: None)
+    photos(tmp_path)
+    (tmp_path / "dog" / "phone.heic").write_bytes(HEIC_HEAD)
+    (tmp_path / "dog" / "phone 2").write_bytes(HEIC_HEAD)
+    (tmp_path / "dog" / "logo.svg").write_text("<svg></svg>")
+    (tmp_path / "dog" / "video.mov").write_bytes(b"\0\0\0\x14ftypqt  ")
+    (tmp_path / "dog" / "notes.txt").write_text("woof")
+    (tmp_path / "dog" / "9").write_bytes(encoded(photo(8, 10, 9), "png"))
+    loaded = load(str(tmp_path))
+    assert loaded.train.names is not None
+    assert loaded.train.names[-1] == "dog/9"
+    assert {bad.name: bad.kind for bad in loaded.quarantine} == {
+        "cat/2b.png": "not a picture",
+        "dog/logo.svg": "SVG",
+        "dog/phone 2": "HEIC (needs pillow-heif)",
+        "dog/phone.heic": "HEIC (needs pillow-heif)",
+    }
+    assert load(str(tmp_path)).quarantine == loaded.quarantine  # from the cache
+    line = files_line(len(loaded.train.names), count_kinds(loaded.quarantine), Path("run/quarantine.csv"))
+    assert line == (
+        "read 7 of 11 files; skipped 4: 2 HEIC (needs pillow-heif), 1 not a picture, 1 SVG; see run/quarantine.csv"
+    )
+
+
+@NEEDS_HEIC
+def test_pictures_are_decoded_anew_once_they_can_be_read(tmp_path: Path) -> None:
+    photos(tmp_path)
+    write(tmp_path / "cat" / "0.heic", photo(8, 10, 50))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formats, "heif_version", lambda: None)
+        before = load(str(tmp_path))
+    after = load(str(tmp_path))
+    assert [bad.name for bad in before.quarantine] == ["cat/0.heic", "cat/2b.png"]
+    assert [bad.name for bad in after.quarantine] == ["cat/2b.png"]
+    assert len(after.train.images) == len(before.train.images) + 1
+
+
+def test_the_line_about_files() -> None:
+    assert files_line(1240, {}) == "read 1,240 files"
+    assert files_line(1, {}, Path("q.csv")) == "read 1 file"
+    skipped = {"damaged": 12, "HEIC (needs pillow-heif)": 1060}
+    assert files_line(1240, skipped, Path("q.csv")) == (
+        "read 1,240 of 2,312 files; skipped 1,072: 1,060 HEIC (needs pillow-heif), 12 damaged; see q.csv"
+    )
+    assert files_line(0, {"empty": 1}) == "read 0 of 1 files; skipped 1: 1 empty"
 
 
 def test_a_folder_of_idx_files(tmp_path: Path) -> None:

@@ -11,13 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.pictures import HEIC_HEAD, SAVING, encoded, photo
 
+from converge_to_surprise.data import listing as listing_module
+from converge_to_surprise.data.formats import UNREAD
 from converge_to_surprise.data.listing import Listing, list_folder, list_paths, looks_like_classes, with_folder_classes
 from converge_to_surprise.data.tables import list_table
 
@@ -30,9 +34,65 @@ def touch(root: Path, *names: str) -> None:
 
 class TestFolder:
     def test_every_extension_in_any_case_and_nothing_else(self, tmp_path: Path) -> None:
-        good = ["a.jpg", "b.JPEG", "c.Png", "d.webp", "e.bmp", "f.tif", "g.TIFF", "h.gif"]
-        touch(tmp_path, *good, "notes.txt", "png", "x.png.txt", "Thumbs.db", "y.svg", "z.npy")
+        good = ["a.jpg", "b.JPEG", "c.Png", "d.webp", "e.bmp", "f.tif", "g.TIFF", "h.gif", "i.JFIF", "j.jpe"]
+        good += ["k.heic", "l.HEIF", "m.avif"]
+        touch(tmp_path, *good, "notes.txt", "png", "x.png.txt", "Thumbs.db", "z.npy", "IMG_1.MOV", "y.unknown")
         assert list_folder(tmp_path).names == sorted(good)
+
+    def test_pictures_that_are_not_read_are_listed(self, tmp_path: Path) -> None:
+        names = [f"x{ending}" for ending in UNREAD]
+        assert {"x.cr2", "x.nef", "x.dng", "x.svg", "x.psd", "x.jp2", "x.ico", "x.jxl", "x.tga", "x.ppm"} <= set(names)
+        touch(tmp_path, *names)
+        assert list_folder(tmp_path).names == sorted(names)
+
+    @pytest.mark.parametrize("name", ["IMG_0001", "x.jpg_large", "x.unknown", "x."])
+    @pytest.mark.parametrize("kind", [*SAVING, "heic head", "mif1", "raw", "psd", "jxl"])
+    def test_other_names_are_looked_into(self, tmp_path: Path, name: str, kind: str) -> None:
+        heads = {
+            "heic head": HEIC_HEAD, "mif1": HEIC_HEAD.replace(b"ftypheic", b"ftypmif1"),
+            "raw": b"FUJIFILMCCD-RAW ", "psd": b"8BPS\0\1", "jxl": b"\0\0\0\x0cJXL \r\n\x87\n",
+        }  # fmt: skip
+        (tmp_path / name).write_bytes(heads[kind] if kind in heads else encoded(photo(8, 8), kind))
+        assert list_folder(tmp_path).names == [name]
+
+    @pytest.mark.parametrize(
+        "content",
+        [
+            b"",
+            b"hello",
+            b"BM is how this text begins, and it goes on for a while",
+            b"\0\0\0\x14ftypqt  \0\0\0\0qt  ",
+            b"\0\0\0\x20ftypisom\0\0\2\0isomiso2avc1mp41",
+            b"\0\0\0\x1cftyp",
+            b"\0\0\0\x1cftyphe",
+            b"RIFF\0\0\0\0WAVEfmt ",
+            b"\0\0\x08\3\0\0\0\5",
+        ],
+    )
+    def test_other_names_without_a_picture(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "x").write_bytes(content)
+        assert len(list_folder(tmp_path)) == 0
+
+    def test_looking_is_cheap(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("a.png", "b.heic", "c.nef", "d.txt", "e.MP4", "f.csv", "g.unknown", "h"):
+            (tmp_path / name).write_bytes(encoded(photo(30, 30), "png"))
+        opened: list[str] = []
+        real = listing_module._head
+
+        def noted(path: str) -> bytes:
+            opened.append(os.path.basename(path))
+            head = real(path)
+            assert len(head) <= 32
+            return head
+
+        monkeypatch.setattr(listing_module, "_head", noted)
+        assert list_folder(tmp_path).names == ["a.png", "b.heic", "c.nef", "g.unknown", "h"]
+        assert sorted(opened) == ["g.unknown", "h"]
+
+    def test_a_pipe_without_an_ending_is_not_opened(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        os.mkfifo(tmp_path / "pipe")  # opening it would wait for ever
+        monkeypatch.setattr(listing_module, "_head", Mock(side_effect=AssertionError))
+        assert len(list_folder(tmp_path)) == 0
 
     def test_sub_folders_in_a_stable_order(self, tmp_path: Path) -> None:
         touch(tmp_path, "b/2.png", "b/10.png", "a/deep/er/x.png", "z.png", "B.png")
@@ -146,6 +206,14 @@ class TestClasses:
         assert looks_like_classes(listing) == 2
         assert listing.classes is None
         assert with_folder_classes(listing).classes == ["cat", "cat", "dog", "dog"]
+
+    def test_only_pictures_that_are_read_count(self, tmp_path: Path) -> None:
+        touch(tmp_path, "cat/1.png", "cat/2.png", "dog/1.png", "dog/2.heic", "folder.ico", "logo.svg", "raw/1.nef")
+        assert looks_like_classes(list_folder(tmp_path)) == 2
+        (tmp_path / "loose").write_bytes(encoded(photo(8, 8), "png"))
+        assert looks_like_classes(list_folder(tmp_path)) == 0
+        (tmp_path / "loose").rename(tmp_path / "loose.ico")
+        assert looks_like_classes(list_folder(tmp_path)) == 0
 
     @pytest.mark.parametrize(
         ("names", "why"),

@@ -146,7 +146,7 @@ def test_sorting_copies_links_and_moves_and_undoing_each(
             assert target.read_bytes() == (pictures / name).read_bytes()
             assert os.path.exists(origin) == (how != "move")
             assert (target.stat().st_nlink > 1) == (how == "hardlink") or how in ("link", "move")
-        assert set(reasons(into / "skipped.csv")) == {"class 0/empty.png", "class 1/text.jpg"}
+        assert set(reasons(into / "quarantine.csv")) == {"class 0/empty.png", "class 1/text.jpg"}
         if how == "move":
             assert {path.name for path in own.rglob("*") if path.is_file()} == {"empty.png", "text.jpg"}
         assert call("sort", "--undo", into) == 0
@@ -206,7 +206,7 @@ def test_pictures_in_a_linked_folder_stay(run: Path, tmp_path: Path) -> None:
     assert call("sort", run, tmp_path / "inbox", "--into", tmp_path / "out", "--how", "move") == 0
     assert tree(tmp_path / "a") == before
     assert [row["from"] for row in table(tmp_path / "out" / "sorted.csv")] == [str(tmp_path / "inbox" / "new.png")]
-    skipped = reasons(tmp_path / "out" / "skipped.csv")
+    skipped = reasons(tmp_path / "out" / "quarantine.csv")
     assert set(skipped) == {f"old/{number}.png" for number in range(4)}
     assert all("linked folder" in reason for reason in skipped.values())
 
@@ -237,7 +237,7 @@ def test_links_of_every_kind(tmp_path: Path) -> None:
         "to-outside.png", "to-inside.png", "chain.png", "dangling.png", "sub/aimed.png", "named.png",
         "folder-outside/x.png", "folder-hidden/h.png",
     }  # fmt: skip
-    assert skipped == reasons(tmp_path / "out" / "skipped.csv")
+    assert skipped == reasons(tmp_path / "out" / "quarantine.csv")
     assert "would break" in skipped["named.png"]
     assert skipped["to-inside.png"] == "it is a link; only files are moved"
     assert quick_undo(tmp_path / "out") == {}
@@ -423,7 +423,7 @@ def test_files_that_vanish_or_change_before_they_are_moved_are_skipped(tmp_path:
     assert skipped == {"gone.png": filing.GONE, "changed.png": filing.CHANGED, "swapped.png": filing.CHANGED}
     assert changed.read_bytes() == b"another picture"
     assert swapped.is_symlink()
-    assert reasons(tmp_path / "out" / "skipped.csv") == skipped
+    assert reasons(tmp_path / "out" / "quarantine.csv") == skipped
     assert quick_undo(tmp_path / "out") == {}
     assert good.exists()
     assert not gone.exists()

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.pictures import HEIC_HEAD
 from PIL import Image
 from torch import Tensor
 
 from converge_to_surprise import cli
+from converge_to_surprise.data import formats
 from converge_to_surprise.data.source import Source
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model import model_file as modelfile
@@ -99,6 +101,69 @@ def test_fit_of_a_folder(run: Path, pictures: Path, capsys: pytest.CaptureFixtur
     assert 0 < json.loads(capsys.readouterr().out)["acc"] <= 1
     assert call("evaluate", run, pictures, "--labels", "none", "--json") == 0
     assert json.loads(capsys.readouterr().out)["acc"] is None
+
+
+LINE = "read 60 of 63 files; skipped 3: 1 empty, 1 HEIC (needs pillow-heif), 1 not a picture; see "
+
+
+@pytest.fixture
+def more(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The pictures and one that is not read, in a folder of their own."""
+    monkeypatch.setattr(formats, "heif_version", lambda: None)
+    folder = Path(shutil.copytree(pictures, tmp_path / "more"))
+    (folder / "class 0" / "phone.heic").write_bytes(HEIC_HEAD)
+    return folder
+
+
+def skipped(path: Path) -> dict[str, str]:
+    return {entry["file"]: entry["kind"] for entry in table(path)}
+
+
+def test_fit_tells_what_was_skipped(more: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    quick = ["--schedule", "search=relaxed:1", *FLAGS[len(SCHEDULE) :]]
+    assert call("fit", more, "--out", out, *quick) == 0
+    assert capsys.readouterr().out.count(f"{LINE}{out / 'quarantine.csv'}\n") == 2  # at the start and at the end
+    assert skipped(out / "quarantine.csv") == {
+        "class 0/empty.png": "empty",
+        "class 0/phone.heic": "HEIC (needs pillow-heif)",
+        "class 1/text.jpg": "not a picture",
+    }
+    assert "pip install 'converge-to-surprise[photos]'" in (out / "quarantine.csv").read_text()
+    for name in skipped(out / "quarantine.csv"):
+        (more / name).unlink()
+    assert call("fit", more, "--out", out, "--force", *quick) == 0
+    assert capsys.readouterr().out.count("read 60 files\n") == 1
+    np.save(tmp_path / "array.npy", striped_images(60)[0].numpy())
+    assert call("fit", tmp_path / "array.npy", "--out", out, "--force", *quick) == 0
+    assert " files" not in capsys.readouterr().out
+
+
+def test_predict_and_sort_tell_what_was_skipped(
+    run: Path, more: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert call("predict", run, more, "--out", tmp_path / "out.csv") == 0
+    assert f"{LINE}{tmp_path / 'out.quarantine.csv'}\n" in capsys.readouterr().out
+    assert call("sort", run, more, "--into", tmp_path / "sorted") == 0
+    assert f"{LINE}{tmp_path / 'sorted' / 'quarantine.csv'}\n" in capsys.readouterr().out
+    assert (tmp_path / "sorted" / "quarantine.csv").read_bytes() == (tmp_path / "out.quarantine.csv").read_bytes()
+    for name in skipped(tmp_path / "out.quarantine.csv"):
+        (more / name).unlink()
+    assert call("predict", run, more, "--out", tmp_path / "out.csv", "--force") == 0
+    assert "read 60 files\n" in capsys.readouterr().out
+    assert not (tmp_path / "out.quarantine.csv").exists()
+    assert call("sort", run, more, "--into", tmp_path / "again") == 0
+    assert "read 60 files\n" in capsys.readouterr().out
+    assert not (tmp_path / "again" / "quarantine.csv").exists()
+
+
+def test_a_prediction_begins_again_once_more_can_be_read(more: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Source.open(str(more), (1, 8, 8), "train", None)
+    before = source.identity
+    assert source.identity == before
+    monkeypatch.setattr(formats, "heif_version", lambda: "1.8.1")
+    assert source.identity != before
 
 
 def test_a_folder_gives_the_clusters_of_its_array(run: Path, pictures: Path, tmp_path: Path) -> None:

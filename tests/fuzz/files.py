@@ -87,7 +87,7 @@ def _parquet() -> bytes:
 
 
 def picture(place: Place, draw: Draw) -> Use:
-    """All six formats, in gray and color; of PNG also what its checksums would give away."""
+    """All formats that can be read here, in gray and color; of PNG also what its checksums would give away."""
     rng = draw(dice)
     kind = rng.choice(sorted(SAVING))
     content = encoded(photo(24, 17, rng.randrange(9), channels=rng.choice((1, 3))), kind)

@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from PIL import Image
+
+from converge_to_surprise.data.formats import avif_version, heif_version
 
 Pixels = npt.NDArray[np.uint8]
 
@@ -22,6 +25,16 @@ SAVING: dict[str, dict[str, Any]] = {
     "tiff": {"format": "TIFF"},
     "webp": {"format": "WEBP", "lossless": True},
 }
+if avif_version() is not None:
+    SAVING["avif"] = {"format": "AVIF", "quality": 100, "subsampling": "4:4:4"}
+if heif_version() is not None:
+    SAVING["heic"] = {"format": "HEIF", "quality": -1, "chroma": 444}
+
+NEEDS_AVIF = pytest.mark.skipif("avif" not in SAVING, reason="this Pillow cannot read AVIF")
+NEEDS_HEIC = pytest.mark.skipif("heic" not in SAVING, reason="pillow-heif is not installed")
+
+HEIC_HEAD = b"\0\0\0\x1cftypheic\0\0\0\0mif1heicmiaf"
+"""How a picture of a phone begins; nothing follows."""
 
 
 def photo(height: int, width: int, seed: int = 0, channels: int = 3) -> Pixels:

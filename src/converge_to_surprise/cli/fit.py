@@ -144,6 +144,7 @@ class Watching:
 
 def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching, console: Console) -> None:
     """Work through the remaining schedule, show it, and print what was found."""
+    from ..data.image_options import count_kinds, files_line
     from ..report.events import event_files
     from ..report.live import serve
     from ..report.page import write_report
@@ -152,6 +153,10 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
     from ..runs.result import selection_text
     from .output import cluster_table, score_lines
 
+    files = None  # arrays have none
+    if dataset.train.names is not None:
+        files = files_line(len(dataset.train.names), count_kinds(dataset.quarantine), run.quarantine)
+        say(console, files)
     with contextlib.ExitStack() as stack:
         readers: list[session.Reader] = []
         if watching.tensorboard:
@@ -164,8 +169,8 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
     say(console, score_lines(assessment))
     if (initializations := search.summary()) is not None:
         say(console, f"selected: {selection_text(initializations)}")
-    if dataset.quarantine:
-        say(console, f"{len(dataset.quarantine):,} files could not be read: see {run.quarantine}")
+    if files and dataset.quarantine:  # again: the first time may have scrolled away
+        say(console, files)
     if watching.report:
         with console.status("making the report"):
             write_report(run, dataset.train)

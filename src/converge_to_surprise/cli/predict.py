@@ -42,6 +42,7 @@ class Command:
 
 def execute(command: Command, console: Console) -> None:
     from ..data.decode import own_pillow_warnings
+    from ..data.image_options import files_line
     from ..data.source import CHUNK, Source
     from ..distributed import launch
     from ..runs import predict as prediction
@@ -69,8 +70,8 @@ def execute(command: Command, console: Console) -> None:
     if done.resumed_at:
         say(console, f"continued after {done.resumed_at:,} images")
     say(console, f"{done.images:,} images in {command.out}")
-    if done.quarantined:
-        say(console, f"{done.quarantined:,} files could not be read: see {done.quarantine}")
+    if source.listing is not None:
+        say(console, files_line(done.images, done.skipped, done.quarantine))
 
 
 def check_confidence(value: float) -> None:

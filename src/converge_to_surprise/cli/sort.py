@@ -16,7 +16,8 @@ from ..config.text import one_line
 from .output import say
 
 if TYPE_CHECKING:
-    from ..runs.sort import Plan, Skipped, SortOptions
+    from ..data.image_options import SkippedFile
+    from ..runs.sort import Plan, SortOptions
 
 SHOWN = 10
 """Files that are named in the terminal; the tables hold all of them."""
@@ -124,11 +125,11 @@ def _show_plan(plan: Plan, options: SortOptions, console: Console) -> None:
     _show_skipped(plan.skipped, console)
 
 
-def _show_skipped(skipped: Sequence[Skipped], console: Console, where: str = "") -> None:
+def _show_skipped(skipped: Sequence[SkippedFile], console: Console, where: str = "") -> None:
     """The first few files and reasons, the number of the others, and where all of them are listed."""
-    for file, reason in skipped[:SHOWN]:
+    for file, reason, _ in skipped[:SHOWN]:
         say(console, one_line(f"  skipped: {file}: {reason}"))
-    for reason, count in Counter(reason for _, reason in skipped[SHOWN:]).most_common(SHOWN):
+    for reason, count in Counter(one.reason for one in skipped[SHOWN:]).most_common(SHOWN):
         say(console, one_line(f"  skipped: {count:,} more: {reason}"))
     if skipped and where:
         say(console, one_line(where))

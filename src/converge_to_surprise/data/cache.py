@@ -25,6 +25,7 @@ import PIL
 from filelock import FileLock, Timeout
 
 from .decode import DECODER, Shape
+from .formats import optional_decoders
 from .image_options import ImageOptions, SkippedFile, working_shape
 from .listing import Listing
 from .pictures import stream
@@ -96,7 +97,7 @@ def cache_folder() -> Path:
 
 def _state(listing: Listing) -> str:
     """A name for the files as they are. By whom a file may be read counts: it decides what is skipped."""
-    digest = hashlib.sha256(json.dumps([DECODER, PIL.__version__, len(listing)]).encode())
+    digest = hashlib.sha256(json.dumps([DECODER, PIL.__version__, optional_decoders(), len(listing)]).encode())
     for path, name in zip(listing.paths, listing.names, strict=True):
         try:
             status = os.stat(path)
@@ -123,7 +124,7 @@ def _open_whole(folder: Path, files: int) -> Decoded | None:
     try:
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
         shape = tuple(about["shape"])
-        quarantine = [SkippedFile(str(name), str(reason)) for name, reason in about["quarantine"]]
+        quarantine = [SkippedFile(*map(str, entry)) for entry in about["quarantine"]]
         positions = np.load(folder / "positions.npy", allow_pickle=False)
         pixels = map_array(folder / "pixels.npy") if len(positions) else np.empty(shape, np.uint8)
         sound = (

@@ -22,9 +22,10 @@ from .array_file import read_arrays
 from .arrays import Sizing
 from .cache import Decoded, Progress, cached
 from .decode import Shape
+from .formats import readable
 from .idx import find_idx, labels_beside, looks_like_idx, read_idx
 from .image_options import ImageOptions, SkippedFile, array_size, first_reasons, size_like
-from .listing import EXTENSIONS, Listing, list_folder, looks_like_classes, with_folder_classes
+from .listing import Listing, list_folder, looks_like_classes, with_folder_classes
 from .shared_decoding import shared_decoder
 from .store import ImageStore, to_store
 from .tables import SUFFIXES, list_table
@@ -160,8 +161,7 @@ def _no_pictures(path: Path) -> str:
         return f"{path} holds IDX files and no pictures; give one of the files, such as {path / idx[0]}"
     kinds = Counter(entry.suffix.lower() or "no ending" for entry in path.rglob("*") if entry.is_file())
     found = ", ".join(f"{count} of {kind}" for kind, count in kinds.most_common(4)) or "no files at all"
-    endings = ", ".join(sorted(ending[1:] for ending in EXTENSIONS))
-    return f"{path} is not a source of images: it holds no pictures ({endings}), but {found}"
+    return f"{path} is not a source of images: it holds no pictures ({', '.join(readable())}), but {found}"
 
 
 def _pictures(listing: Listing, decoded: Decoded) -> Dataset:

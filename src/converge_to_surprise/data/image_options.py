@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Literal, NamedTuple, get_args
 
@@ -30,6 +32,8 @@ class SkippedFile(NamedTuple):
 
     name: str
     reason: str
+    kind: str = "damaged"
+    """Files of one kind are counted together."""
 
 
 @dataclass(frozen=True)
@@ -119,13 +123,34 @@ def size_like(shape: Shape, wanted: Shape, name: str) -> tuple[int, int]:
 
 
 def nothing_readable(listing: Listing, quarantine: Sequence[SkippedFile]) -> str:
-    return f"none of the {len(listing)} pictures of {listing.source} can be read: {first_reasons(quarantine)}"
+    return f"none of the {len(listing):,} files of {listing.source} can be read: {first_reasons(quarantine)}"
 
 
 def first_reasons(quarantine: Sequence[SkippedFile]) -> str:
-    """The first three, in one line."""
-    shown = "; ".join(f"{name!r}: {reason}" for name, reason in quarantine[:3])
-    return shown + (f"; and {len(quarantine) - 3} more" if len(quarantine) > 3 else "")
+    """The three most common reasons, each with a file that it holds for, in one line."""
+    counts = Counter(skipped.reason for skipped in quarantine)
+    example = {skipped.reason: skipped.name for skipped in reversed(quarantine)}
+    shown = []
+    for reason, count in counts.most_common(3):
+        others = f" and {count - 1:,} more" if count > 1 else ""
+        shown.append(f"{example[reason]!r}{others}: {reason}")
+    rest = len(quarantine) - sum(count for _, count in counts.most_common(3))
+    return "; ".join(shown) + (f"; and {rest:,} more files" if rest else "")
+
+
+def files_line(read: int, skipped: Mapping[str, int], quarantine: Path | None = None) -> str:
+    """How many files were read and how many of each kind were skipped; ``quarantine`` is the list of those."""
+    total = read + sum(skipped.values())
+    if total == read:
+        return f"read {read:,} {'file' if read == 1 else 'files'}"
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(skipped.items(), key=lambda item: -item[1]))
+    see = "" if quarantine is None else f"; see {quarantine}"
+    return f"read {read:,} of {total:,} files; skipped {total - read:,}: {kinds}{see}"
+
+
+def count_kinds(quarantine: Iterable[SkippedFile]) -> Counter[str]:
+    """How many files of each kind were skipped."""
+    return Counter(skipped.kind for skipped in quarantine)
 
 
 def _probe(listing: Listing, positions: Iterable[int], threads: int) -> tuple[list[Probe], list[SkippedFile]]:
@@ -133,7 +158,7 @@ def _probe(listing: Listing, positions: Iterable[int], threads: int) -> tuple[li
         try:
             return probe(listing.paths[position])
         except BadPicture as bad:
-            return SkippedFile(listing.names[position], str(bad))
+            return SkippedFile(listing.names[position], str(bad), bad.kind)
 
     with ThreadPoolExecutor(threads or None) as pool:
         found = list(pool.map(one, positions))

@@ -70,7 +70,7 @@ def _decode_block(listing: Listing, shape: Shape, start: int, stop: int) -> Chun
             pixels[len(positions)] = decode(listing.paths[position], shape)
             positions.append(position)
         except BadPicture as bad:
-            quarantined.append(SkippedFile(listing.names[position], str(bad)))
+            quarantined.append(SkippedFile(listing.names[position], str(bad), bad.kind))
     return Chunk(start, stop, np.array(positions, np.int64), pixels[: len(positions)], quarantined)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from . import datasets
 from .arrays import BYTES, to_images
+from .formats import optional_decoders
 from .image_options import SkippedFile, size_like
 from .listing import Listing
 from .pictures import stream
@@ -67,10 +68,10 @@ class Source:
 
     @property
     def identity(self) -> str:
-        """Changes when the images do."""
+        """Changes when the images do, or what can be read of them."""
         if self.array is not None:
             return fingerprint(self.array)
-        digest = hashlib.sha256()
+        digest = hashlib.sha256("\0".join(optional_decoders()).encode())
         assert self.listing is not None
         for name, path in zip(self.listing.names, self.listing.paths, strict=True):
             try:

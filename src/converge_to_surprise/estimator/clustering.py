@@ -88,7 +88,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     cluster_info_ : list of one dict per cluster: size, surprise, nats (-log p), agreement of the views
     merge_tree_ : list of merges (into, merged, phi), weakest boundary first
     history_ : list of one dict per step
-    quarantine_ : list of (file, reason) for pictures that could not be read
+    quarantine_ : list of (file, reason, kind) for pictures that could not be read
     n_features_in_ : values per image
 
     Examples

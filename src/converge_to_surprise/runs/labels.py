@@ -21,6 +21,7 @@ from ..search.restarts import Fitted
 
 ROWS = 10_000
 """Images whose rows are held as text at a time."""
+QUARANTINE_COLUMNS = ("file", "reason", "kind")
 
 
 def columns(first: str, model: Model) -> list[str]:
@@ -116,7 +117,7 @@ class SavedOutputs(NamedTuple):
 
 def write_quarantine(path: Path, quarantine: Sequence[SkippedFile]) -> None:
     """The skipped files and the reasons."""
-    write_atomically(path, _encoded([["file", "reason"], *quarantine]))
+    write_atomically(path, _encoded([QUARANTINE_COLUMNS, *quarantine]))
 
 
 def _encoded(lines: Iterable[Iterable[Any]]) -> bytes:

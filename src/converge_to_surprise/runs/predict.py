@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ from ..data.source import CHUNK, Source
 from ..distributed.group import current
 from ..model.cluster_model import Model, Prediction
 from .folder import RunFolder
-from .labels import columns, rows
+from .labels import QUARANTINE_COLUMNS, columns, rows
 from .load import load_model
 
 SAVE_SECONDS = 2.0
@@ -45,7 +46,8 @@ class Predicted:
     """What was written."""
 
     images: int
-    quarantined: int
+    skipped: Counter[str]
+    """Files of each kind that were not read; known to the first process."""
     quarantine: Path
     resumed_at: int
 
@@ -104,10 +106,12 @@ def predict(
     state = _fill(model, source, parts[group.rank], options, own, progress)
     found = [state["images"], state["quarantined"], state.pop("resumed") - own.start]
     images, quarantined, resumed = group.gather(torch.tensor([found]), group.size).sum(0).tolist()
+    skipped: Counter[str] = Counter()
     if group.rank == 0:
         _join(parts)
         _finish(parts[0], quarantined)
-    return Predicted(images, quarantined, _quarantine(out), resumed)
+        skipped = _count_kinds(_quarantine(out))
+    return Predicted(images, skipped, _quarantine(out), resumed)
 
 
 class Job(NamedTuple):
@@ -225,6 +229,14 @@ def _quarantine(out: Path) -> Path:
     return out.with_name(out.stem + ".quarantine.csv")
 
 
+def _count_kinds(quarantine: Path) -> Counter[str]:
+    """From the list of skipped files: they may have been skipped by several processes, and before an interruption."""
+    if not quarantine.is_file():
+        return Counter()
+    with quarantine.open(encoding="utf-8", newline="", errors="surrogateescape") as file:
+        return Counter(row["kind"] for row in csv.DictReader(file))
+
+
 def _finish(part: _Part, quarantined: int) -> None:
     if part.out.suffix.lower() == ".parquet":
         _to_parquet(part.table, part.out)
@@ -232,7 +244,7 @@ def _finish(part: _Part, quarantined: int) -> None:
         os.replace(part.table, part.out)
     quarantine = _quarantine(part.out)
     if quarantined:
-        header = b"file,reason\n"
+        header = ",".join(QUARANTINE_COLUMNS).encode() + b"\n"
         quarantine.write_bytes(header + part.skipped.read_bytes())
     else:
         quarantine.unlink(missing_ok=True)

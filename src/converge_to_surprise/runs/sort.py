@@ -21,6 +21,7 @@ from typing import NamedTuple
 import torch
 
 from ..config.storage import write_atomically
+from ..data.image_options import SkippedFile
 from ..data.source import Chunk, Source
 from ..model.cluster_model import Model
 from . import sort_journal as journal
@@ -31,7 +32,7 @@ from .source_bounds import Territory
 Progress = Callable[[int, int], None]
 TABLE = "sorted.csv"
 """Which file went where."""
-SKIPPED = "skipped.csv"
+SKIPPED = "quarantine.csv"
 """Which files were not sorted, and why."""
 KEPT = "kept.csv"
 """Which files could not be taken back, and why."""
@@ -48,13 +49,6 @@ class SortOptions:
     """Below it a picture goes into the folder "noise"."""
     threads: int = 0
     """Pictures decoded at the same time; 0: as many as the machine offers."""
-
-
-class Skipped(NamedTuple):
-    """A file that was left alone, and why."""
-
-    file: str
-    reason: str
 
 
 class Placed(NamedTuple):
@@ -74,7 +68,7 @@ class Plan:
     seen: int
     """Images of the source: those that are placed and those that are skipped."""
     placed: list[Placed]
-    skipped: list[Skipped]
+    skipped: list[SkippedFile]
 
     def sizes(self) -> dict[str, int]:
         """Number of images per folder, by name."""
@@ -125,9 +119,9 @@ def make_plan(model: Model, source: Source, options: SortOptions, progress: Prog
                     entry = Entry(origin, f"{folder}/{names.free(folder, name)}", state)
                     placed.append(Placed(chunk.names[row], entry, cluster, confidence))
                 except OSError:
-                    skipped.append(Skipped(str(chunk.names[row]), GONE))
+                    skipped.append(SkippedFile(str(chunk.names[row]), GONE, "gone"))
                 row += 1
-        skipped += [Skipped(*bad) for bad in chunk.quarantined]
+        skipped += chunk.quarantined
         progress(chunk.stop, len(source))
     return Plan(seen, placed, skipped)
 
@@ -147,7 +141,7 @@ def carry_out(plan: Plan, source: Source, options: SortOptions, progress: Progre
                         log.note("size", number, size)
                 except Skip as reason:
                     log.note("skipped", number)
-                    skipped.append(Skipped(str(item.name), str(reason)))
+                    skipped.append(SkippedFile(str(item.name), str(reason), "not sorted"))
                 progress(number + 1, len(plan.placed))
             _write_tables(into, done, skipped)
             log.finish()
@@ -184,19 +178,19 @@ def folder_name(model: Model, cluster: int) -> str:
     return f"{number} {plain}" if plain else number
 
 
-def write_skipped(path: Path, skipped: Iterable[Skipped]) -> None:
+def write_skipped(path: Path, skipped: Iterable[SkippedFile]) -> None:
     """A table of files that were left alone, with the reasons."""
     _write_csv(path, ["file", "reason"], skipped)
 
 
-def _eligible(source: Source, how: How) -> tuple[Source, list[Skipped]]:
+def _eligible(source: Source, how: How) -> tuple[Source, list[SkippedFile]]:
     """The images that may be sorted: every file once, and to be moved only files within the source itself."""
     listing = source.listing
     if listing is None:
         return source, []
     territory = Territory.of(source) if how == "move" else None
     kept: list[int] = []
-    skipped: list[Skipped] = []
+    skipped: list[SkippedFile] = []
     known: set[str] = set()
     for position, path in enumerate(listing.paths):
         reason = territory.why_not_move(path) if territory is not None else None
@@ -206,7 +200,7 @@ def _eligible(source: Source, how: How) -> tuple[Source, list[Skipped]]:
         if reason is None:
             kept.append(position)
         else:
-            skipped.append(Skipped(listing.names[position], reason))
+            skipped.append(SkippedFile(listing.names[position], reason, "outside of the source"))
     paths, names = ([column[k] for k in kept] for column in (listing.paths, listing.names))
     return replace(source, listing=replace(listing, paths=paths, names=names, classes=None)), skipped
 
@@ -235,7 +229,7 @@ class _Names:
         return free
 
 
-def _write_tables(into: Path, done: Sequence[Placed], skipped: Sequence[Skipped]) -> None:
+def _write_tables(into: Path, done: Sequence[Placed], skipped: Sequence[SkippedFile]) -> None:
     rows = (
         [item.name if item.entry.origin is None else item.entry.origin, item.entry.to, item.cluster, sure]
         for item, sure in ((item, f"{item.confidence:.6f}") for item in done)

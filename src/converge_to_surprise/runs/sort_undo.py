@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..config.storage import flush_folder
+from ..data.image_options import SkippedFile
 from . import sort_journal as journal
 from .place_file import PART, How, Skip, put_back, same_file, same_time
-from .sort import KEPT, SKIPPED, TABLE, Skipped, write_skipped
+from .sort import KEPT, SKIPPED, TABLE, write_skipped
 from .sort_journal import Entry, Journal
 
 Progress = Callable[[int, int], None]
@@ -25,7 +26,7 @@ class Undone(NamedTuple):
     files: int
     """Files that are back where they were, or copies and links that are gone."""
     how: How
-    kept: list[Skipped]
+    kept: list[SkippedFile]
     """Files that were left in the folder, and why. As long as there are any the journal stays."""
 
 
@@ -49,8 +50,8 @@ def undo(into: Path, progress: Progress) -> Undone:
         return Undone(len(found.entries) - len(found.skipped) - len(kept), found.how, kept)
 
 
-def _take_back_all(found: Journal, into: Path, progress: Progress) -> list[Skipped]:
-    kept: list[Skipped] = []
+def _take_back_all(found: Journal, into: Path, progress: Progress) -> list[SkippedFile]:
+    kept: list[SkippedFile] = []
     part = _part_name(into)
     for number, entry in enumerate(found.entries):
         if number not in found.skipped:
@@ -59,9 +60,9 @@ def _take_back_all(found: Journal, into: Path, progress: Progress) -> list[Skipp
             try:
                 _take_back(expected, into, found.how, part)
             except Skip as reason:
-                kept.append(Skipped(entry.to, str(reason)))
+                kept.append(SkippedFile(entry.to, str(reason), "kept"))
             except OSError as error:
-                kept.append(Skipped(entry.to, f"cannot take it back: {error.strerror or error}"))
+                kept.append(SkippedFile(entry.to, f"cannot take it back: {error.strerror or error}", "kept"))
         progress(number + 1, len(found.entries))
     return kept
 
