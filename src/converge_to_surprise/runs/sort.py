@@ -25,6 +25,7 @@ from ..data.image_options import SkippedFile
 from ..data.source import Chunk, Source
 from ..model.cluster_model import Model
 from . import sort_journal as journal
+from .labels import write_quarantine
 from .place_file import GONE, PART, How, Skip, State, place, write_png
 from .sort_journal import Entry
 from .source_bounds import Territory
@@ -178,11 +179,6 @@ def folder_name(model: Model, cluster: int) -> str:
     return f"{number} {plain}" if plain else number
 
 
-def write_skipped(path: Path, skipped: Iterable[SkippedFile]) -> None:
-    """A table of files that were left alone, with the reasons."""
-    _write_csv(path, ["file", "reason"], skipped)
-
-
 def _eligible(source: Source, how: How) -> tuple[Source, list[SkippedFile]]:
     """The images that may be sorted: every file once, and to be moved only files within the source itself."""
     listing = source.listing
@@ -236,7 +232,7 @@ def _write_tables(into: Path, done: Sequence[Placed], skipped: Sequence[SkippedF
     )
     _write_csv(into / TABLE, ["from", "to", "cluster", "confidence"], rows)
     if skipped:
-        write_skipped(into / SKIPPED, skipped)
+        write_quarantine(into / SKIPPED, skipped)
 
 
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

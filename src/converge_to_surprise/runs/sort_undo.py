@@ -13,8 +13,9 @@ from typing import NamedTuple
 from ..config.storage import flush_folder
 from ..data.image_options import SkippedFile
 from . import sort_journal as journal
+from .labels import write_quarantine
 from .place_file import PART, How, Skip, put_back, same_file, same_time
-from .sort import KEPT, SKIPPED, TABLE, write_skipped
+from .sort import KEPT, SKIPPED, TABLE
 from .sort_journal import Entry, Journal
 
 Progress = Callable[[int, int], None]
@@ -43,7 +44,7 @@ def undo(into: Path, progress: Progress) -> Undone:
             return Undone(0, "copy", [])
         kept = _take_back_all(found, into, progress)
         if kept:
-            write_skipped(into / KEPT, kept)
+            write_quarantine(into / KEPT, kept)
         else:
             _clean_origins(found.entries, into)
             _remove_rest(into, {entry.to.split("/")[0] for entry in found.entries})
