@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
-
-from converge_to_surprise.config.storage import write_json
 from converge_to_surprise.reproduce.tables import METRICS, Row, cells
 from converge_to_surprise.reproduce.taking import most_even
 from converge_to_surprise.reproduce.variants import FULL
+from scipy.stats import spearmanr
+
+from converge_to_surprise.config.storage import write_json
 from converge_to_surprise.runs.session import versions
 
 RESULTS = Path(__file__).parent / "results"

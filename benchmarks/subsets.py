@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from converge_to_surprise.reproduce.taking import of_starts
 from torch import Tensor
 
 from converge_to_surprise.config import presets
@@ -30,7 +31,6 @@ from converge_to_surprise.core.rng import init_seeds
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.datasets import Dataset
 from converge_to_surprise.data.store import ImageStore
-from converge_to_surprise.reproduce.taking import of_starts
 from converge_to_surprise.runs import session
 from converge_to_surprise.runs.folder import RunFolder
 

@@ -28,7 +28,7 @@ def masked_view(image: Image, white: bool) -> Image:
 
 
 def filled_view(image: Image, white: bool) -> Image:
-    """The masked view with every hidden pixel replaced by the mean of the visible pixels beside, above and below it."""
+    """The masked view with every masked pixel replaced by the mean of the visible pixels beside, above and below it."""
     height, width = len(image[0]), len(image[0][0])
     view = masked_view(image, white)
     wanted = 0 if white else 1
@@ -115,7 +115,7 @@ def background(channel: list[list[float]]) -> float:
     return (rim[len(rim) // 2 - 1] + rim[len(rim) // 2]) / 2
 
 
-def warp_on_ground(
+def warp_on_background(
     channel: list[list[float]], window: tuple[int, int, int], pad: tuple[int, ...], flip: float, angle: float
 ) -> list[list[float]]:
     """Crop (cut, top, left), zoom-out (rows, columns, above, before), mirror and rotation of an image on its background."""
@@ -209,7 +209,7 @@ def contributing(seq_i: Sequence[int], seq_j: Sequence[int], clusters: int, tau:
 
 
 def tail_in_nats(matches: int, n: int, null: Fraction) -> float:
-    """-log of the binomial tail of eq. 5, all_sum exactly in fractions."""
+    """-log of the binomial tail of eq. 5, summed exactly in fractions."""
     tail = sum(
         (math.comb(n, s) * null**s * (1 - null) ** (n - s) for s in range(matches, n + 1)),
         start=Fraction(0),
@@ -303,7 +303,7 @@ def purity(clusters: Sequence[int], classes: Sequence[int]) -> float:
 
 
 def balance(sizes: Sequence[int]) -> float:
-    """How many clusters of one size would be as hard to guess, without one, as a share of how many there are."""
+    """(effective number of clusters - 1) / number of clusters, from the entropy of the sizes."""
     held = [size for size in sizes if size]
-    surprise = -sum(size / sum(held) * math.log(size / sum(held)) for size in held)
-    return (math.exp(surprise) - 1) / len(held)
+    entropy_of_sizes = -sum(size / sum(held) * math.log(size / sum(held)) for size in held)
+    return (math.exp(entropy_of_sizes) - 1) / len(held)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Network
+from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.cluster_model import CalibratedNetwork, Model
 from converge_to_surprise.model.inference import read, run_all
@@ -58,3 +59,23 @@ def test_everything_is_read_in_order_and_probabilities_can_be_left_out(model: Mo
     for name in ("view_i", "view_j", "output"):
         assert torch.equal(getattr(whole, name), torch.cat([getattr(part, name) for part in parts]))
         assert torch.equal(getattr(brief, name), getattr(whole, name))
+
+
+def test_both_views_by_a_slow_loop(bars: Tensor) -> None:
+    config = Config()
+    network = fresh_network(1, Network(clusters=6, width=2), 1, seed=0)
+    with torch.no_grad():  # a head on centered features, so that every output wins somewhere
+        for view in make_views(to_float(bars), config.views) * 30:
+            features = network.features(view)
+        network.head.bias.copy_(-(network.head.weight @ features.mean(0)))
+    first, second, both, _, _ = read_whole(network, bars, config.views, 10.0)
+    network.eval()
+    with torch.no_grad():
+        for index, image in enumerate(bars):
+            views = make_views(to_float(image[None]), config.views)
+            outputs = [network.logits(view)[0] for view in views]
+            winners = [int(out.argmax()) for out in outputs]
+            mean = sum((out / out.norm() for out in outputs), torch.zeros(6)) / 2
+            expected = [*winners, int(mean.argmax())]
+            assert [int(first[index]), int(second[index]), int(both[index])] == expected
+    assert len({tuple(labels.tolist()) for labels in (first, second, both)}) == 3

@@ -372,3 +372,14 @@ def test_settings_are_listed_by_their_flags(gathered: dict[str, Any]) -> None:
     settings = gathered["run"]["settings"]
     assert settings["merge.clusters"] == str(CONFIG.merge.clusters)
     assert settings["schedule"] == " ".join(map(str, CONFIG.schedule))
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=60), st.integers(1, 20))
+def test_thinning_keeps_the_ends_of_stages(stages: list[str], most: int) -> None:
+    long: list[dict[str, Any]] = [{"step": n, "stage": stage} for n, stage in enumerate(sorted(stages))]
+    kept = history.thinned(long, most)
+    assert kept == [record for record in long if record in kept]  # in order, none twice
+    assert len(kept) <= most + len(set(stages))
+    for stage in set(stages):
+        assert max(record["step"] for record in long if record["stage"] == stage) in [one["step"] for one in kept]
+    assert history.thinned(long, 60) == long

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from converge_to_surprise.config import Config, presets
 from converge_to_surprise.reproduce.tables import markdown
+
+from converge_to_surprise.config import Config, presets
 from converge_to_surprise.search.schedule import batch_sizes, batches_per_epoch
 
 from . import cost, rates

@@ -19,14 +19,14 @@ FULL = Augmentation(
     brightness=0.4, contrast=0.4, saturation=0.4,
 )  # fmt: skip
 STILL = replace(FULL, rotation=0.0)
-GROUND = replace(FULL, fill="background")
+BACKGROUND = replace(FULL, fill="background")
 
 
 def views(count: int, channels: int, height: int, width: int, seed: int) -> Tensor:
     return torch.rand(count, channels, height, width, generator=torch.Generator().manual_seed(seed))
 
 
-def slowly(view: Tensor, drawn: augment.Draw, index: int) -> Tensor:
+def step_by_step(view: Tensor, drawn: augment.Draw, index: int) -> Tensor:
     """The geometric part in the paper's order, one step after the other."""
 
     def number(name: str) -> float:
@@ -50,11 +50,11 @@ def test_crop_zoom_out_and_flip_agree_with_the_paper(channels: int, height: int,
     batch = views(4, channels, height, width, seed)
     drawn = augment.draw(STILL, 4, torch.Generator().manual_seed(seed))
     fast = augment.warp(batch, drawn, STILL)
-    slow = torch.stack([slowly(view, drawn, index) for index, view in enumerate(batch)])
+    slow = torch.stack([step_by_step(view, drawn, index) for index, view in enumerate(batch)])
     # Where a sampling position falls on the boundary of two pixels, rounding may take either.
     differing = (fast - slow).abs() > 1e-5
-    on_border = _on_pixel_border(drawn, height, width)[:, None].expand_as(differing)
-    assert not bool((differing & ~on_border).any())
+    on_boundary = _on_pixel_boundary(drawn, height, width)[:, None].expand_as(differing)
+    assert not bool((differing & ~on_boundary).any())
 
 
 @given(st.sampled_from([1, 3]), st.integers(1, 6), st.integers(1, 6), st.integers(0, 10_000))
@@ -70,7 +70,7 @@ def test_jitter_agrees_with_the_paper(channels: int, height: int, width: int, se
 
 @given(st.sampled_from([1, 3]), st.integers(1, 6), st.integers(1, 6), st.integers(0, 10_000))
 @settings(max_examples=60)
-def test_the_jitter_of_differences_treats_both_signs_alike(channels: int, height: int, width: int, seed: int) -> None:
+def test_signed_jitter_agrees_with_the_paper_and_is_odd(channels: int, height: int, width: int, seed: int) -> None:
     batch = 2 * views(3, channels, height, width, seed) - 1
     drawn = augment.draw(FULL, 3, torch.Generator().manual_seed(seed))
     fast = augment.jitter(batch, drawn, FULL, -1)
@@ -80,7 +80,7 @@ def test_the_jitter_of_differences_treats_both_signs_alike(channels: int, height
     torch.testing.assert_close(augment.jitter(-batch, drawn, FULL, -1), -fast)
 
 
-def test_the_kind_of_values_decides_where_they_end() -> None:
+def test_signed_values_are_clipped_to_minus_one() -> None:
     batch = views(3, 3, 8, 8, 0)
     drawn = augment.draw(FULL, 3, torch.Generator().manual_seed(0))
     warped = augment.warp(batch, drawn, FULL)
@@ -89,7 +89,7 @@ def test_the_kind_of_values_decides_where_they_end() -> None:
     assert bool((augment.augment(batch - 1, FULL, torch.Generator(), signed=True) < 0).any())
 
 
-def _on_pixel_border(drawn: augment.Draw, height: int, width: int) -> Tensor:
+def _on_pixel_boundary(drawn: augment.Draw, height: int, width: int) -> Tensor:
     result = torch.zeros(len(drawn.cut), height, width, dtype=torch.bool)
     for index in range(len(drawn.cut)):
         tall = height - float(drawn.cut[index]) + float(drawn.pad_height[index])
@@ -122,59 +122,59 @@ def test_crop_and_rotation_in_one_warp_equal_two_steps_on_smooth_images() -> Non
     both = Augmentation(rotation=20, crop=4, zoom_out=(1, 3), zoom_out_prob=0.5, flip_prob=0.5)
     drawn = augment.draw(both, 20, torch.Generator().manual_seed(3))
     fast = augment.apply(smooth, drawn, both, signed=False)
-    slow = torch.stack([slowly(view, drawn, index) for index, view in enumerate(smooth)])
+    slow = torch.stack([step_by_step(view, drawn, index) for index, view in enumerate(smooth)])
     black_differs = ((fast == 0) != (slow == 0)).float().mean()
     close = ((fast - slow).abs() < 0.12).float().mean()
     assert float(black_differs) < 0.02
     assert float(close) > 0.97
 
 
-def test_what_lies_outside_the_crop_is_black_or_the_image() -> None:
+def test_the_area_outside_the_crop_is_black_or_the_rest_of_the_image() -> None:
     white = torch.ones(200, 1, 20, 20)
-    spun = Augmentation(rotation=45, crop=6, crop_prob=1.0)
+    rotated_crop = Augmentation(rotation=45, crop=6, crop_prob=1.0)
     generator = torch.Generator().manual_seed(0)
-    drawn = augment.draw(spun, 200, generator)
-    black = augment.apply(white, drawn, spun, signed=False)
-    image = augment.apply(white, drawn, replace(spun, fill="image"), signed=False)
-    turned = drawn.angle.abs() > 0.3
-    assert bool((black[turned].flatten(1).min(1).values == 0).all())
+    drawn = augment.draw(rotated_crop, 200, generator)
+    black = augment.apply(white, drawn, rotated_crop, signed=False)
+    image = augment.apply(white, drawn, replace(rotated_crop, fill="image"), signed=False)
+    rotated = drawn.angle.abs() > 0.3
+    assert bool((black[rotated].flatten(1).min(1).values == 0).all())
     assert float(image.mean()) > float(black.mean())
-    assert bool((image[turned & (drawn.cut == 0)][:, 0, 0, 0] == 0).all()), "beyond the image it is black"
+    assert bool((image[rotated & (drawn.cut == 0)][:, 0, 0, 0] == 0).all()), "beyond the image it is black"
 
 
 @given(st.sampled_from([1, 3]), st.integers(5, 10), st.integers(5, 10), st.integers(0, 10_000))
 @settings(max_examples=40)
-def test_beyond_the_image_its_ground_is_read_as_in_a_slow_loop(
+def test_background_fill_agrees_with_a_slow_loop(
     channels: int, height: int, width: int, seed: int
 ) -> None:
     batch = views(3, channels, height, width, seed)
-    settings = replace(GROUND, sampling="bilinear")
+    settings = replace(BACKGROUND, sampling="bilinear")
     drawn = augment.draw(settings, 3, torch.Generator().manual_seed(seed))
     slow = []
     for index, view in enumerate(batch.tolist()):
         cut, top, left, *pad = (int(value[index]) for value in drawn[:7])
         flip, angle = float(drawn.flip[index]), float(drawn.angle[index])
-        slow.append([reference.warp_on_ground(plane, (cut, top, left), tuple(pad), flip, angle) for plane in view])
+        slow.append([reference.warp_on_background(plane, (cut, top, left), tuple(pad), flip, angle) for plane in view])
     torch.testing.assert_close(augment.warp(batch, drawn, settings), torch.tensor(slow), atol=1e-4, rtol=0)
 
 
 @given(st.sampled_from(["nearest", "bilinear"]), st.integers(0, 10_000))
-def test_with_the_ground_beyond_no_color_appears_that_was_not_there(
+def test_background_fill_leaves_an_image_of_one_color_unchanged(
     sampling: Literal["nearest", "bilinear"], seed: int
 ) -> None:
-    """A picture of one color stays as it is, and no view gets a frame that shows how the picture was turned."""
+    """No view gets a frame that reveals how the image was rotated or cropped."""
     generator = torch.Generator().manual_seed(seed)
-    settings = replace(GROUND, sampling=sampling)
+    settings = replace(BACKGROUND, sampling=sampling)
     color = torch.rand(4, 3, 1, 1, generator=generator).expand(4, 3, 9, 7)
     torch.testing.assert_close(augment.warp(color, augment.draw(settings, 4, generator), settings), color)
 
 
 @given(st.sampled_from([1, 3]), st.sampled_from(["nearest", "bilinear"]), st.integers(0, 10_000))
-def test_the_ground_is_seen_beyond_the_image_only(
+def test_background_fill_changes_only_the_area_outside_the_image(
     channels: int, sampling: Literal["nearest", "bilinear"], seed: int
 ) -> None:
     batch = views(4, channels, 9, 7, seed)
-    background, image = replace(GROUND, sampling=sampling), replace(GROUND, sampling=sampling, fill="image")
+    background, image = replace(BACKGROUND, sampling=sampling), replace(BACKGROUND, sampling=sampling, fill="image")
     drawn = augment.draw(background, 4, torch.Generator().manual_seed(seed))
     within = augment.warp(torch.ones_like(batch), drawn, image) > 1 - 1e-6
     torch.testing.assert_close(
@@ -238,6 +238,6 @@ def test_bilinear_sampling_of_half_a_pixel_by_hand() -> None:
     torch.testing.assert_close(warped[0, 0, 1], torch.tensor([0.0, 0.25]))
 
 
-def test_widening_stretches_rotation_and_crop() -> None:
+def test_widening_adds_to_rotation_and_crop() -> None:
     wide = augment.widened(Augmentation(rotation=10, rotation_prob=0.5, crop=2), 15, 3)
     assert (wide.rotation, wide.rotation_prob, wide.crop) == (25, 1.0, 5)

@@ -50,12 +50,12 @@ def test_wrong_labels_are_refused(clusters: list[int], classes: list[int], messa
 
 
 @given(SIZES)
-def test_evenness_is_the_oracles(sizes: list[int]) -> None:
+def test_balance_agrees_with_the_oracle(sizes: list[int]) -> None:
     assert metrics.balance(sizes) == pytest.approx(reference.balance(sizes), abs=1e-12)
 
 
 @given(SIZES, st.integers(2, 9))
-def test_evenness_is_largest_for_equal_sizes_only_and_a_matter_of_shares(sizes: list[int], factor: int) -> None:
+def test_balance_is_largest_for_equal_sizes_only_and_depends_on_fractions_only(sizes: list[int], factor: int) -> None:
     found, held = metrics.balance(sizes), [size for size in sizes if size]
     most = 1 - 1 / len(held)
     assert -1e-12 <= found <= most + 1e-9
@@ -65,13 +65,13 @@ def test_evenness_is_largest_for_equal_sizes_only_and_a_matter_of_shares(sizes: 
 
 
 @given(st.integers(1, 60), st.integers(1, 100))
-def test_more_clusters_of_one_size_are_more_even(clusters: int, size: int) -> None:
-    """What collapsed is never preferred: one cluster is as uneven as can be."""
+def test_more_clusters_of_one_size_are_better_balanced(clusters: int, size: int) -> None:
+    """A collapsed clustering is never preferred: a single cluster has the smallest balance."""
     assert metrics.balance([size] * clusters) < metrics.balance([size] * (clusters + 1))
 
 
 @given(st.lists(st.integers(1, 1000), min_size=2, max_size=20), st.data())
-def test_moving_an_image_from_a_larger_to_a_smaller_cluster_makes_them_more_even(
+def test_moving_an_image_from_a_larger_to_a_smaller_cluster_improves_the_balance(
     sizes: list[int], data: st.DataObject
 ) -> None:
     large, small = data.draw(st.permutations(range(len(sizes))).map(lambda order: order[:2]))
@@ -83,8 +83,8 @@ def test_moving_an_image_from_a_larger_to_a_smaller_cluster_makes_them_more_even
     assert metrics.balance(moved) > metrics.balance(sizes)
 
 
-def test_evenness_does_not_depend_on_the_order() -> None:
-    """To the last bit: of two starts with the same sizes the first is taken everywhere."""
+def test_balance_does_not_depend_on_the_order_of_the_sizes() -> None:
+    """Bit for bit: of two initializations with the same sizes the first is selected on every machine."""
     rng = np.random.default_rng(0)
     for _ in range(300):
         sizes = rng.integers(1, 5000, 10).tolist()

@@ -126,7 +126,7 @@ def test_exact_tail_agrees_with_fractions_and_respects_the_chernoff_bound(pair: 
 
 
 @pytest.mark.parametrize("matches", [1, 400, 2_490, 2_500, 2_510, 3_000, 9_000, 10_000])
-def test_what_lies_far_from_the_bulk_of_a_tail_is_not_missed(matches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terms_far_from_the_bulk_of_a_tail_do_not_matter(matches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """10,000 images, each a match with probability 1/4: 600 terms on either side are 14 standard deviations."""
     half = torch.tensor([5_000])
     counted = surprise.Counts(half, half, torch.tensor([matches]), 10_000)

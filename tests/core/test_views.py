@@ -63,8 +63,8 @@ def test_without_a_generator_view_i_is_always_white() -> None:
 
 
 @pytest.mark.parametrize("fill", [False, True])
-def test_view_j_can_be_a_partner_s(fill: bool) -> None:
-    """The partner shows the color that view i hides, as if it were the image itself."""
+def test_view_j_can_come_from_a_partner(fill: bool) -> None:
+    """The partner is masked with the color that view i does not show, as if it were the image itself."""
     images, partners = random_images(6, 1, 5, 7, 0), random_images(6, 1, 5, 7, 1)
 
     def both(first: Tensor, second: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -80,7 +80,7 @@ def test_a_filled_view_depends_on_its_own_pixels_only(size: tuple[int, int, int,
     images = random_images(*size)
     other = torch.rand_like(images)
     white = views.chessboard(size[2], size[3])
-    changed = torch.where(white, images, other)  # black pixels replaced: the white view must not notice
+    changed = torch.where(white, images, other)  # black pixels replaced: the white view must not change
     same, _ = views.make_views(changed, Views(fill_masked=True))
     before, _ = views.make_views(images, Views(fill_masked=True))
     assert torch.equal(same, before)
@@ -109,7 +109,7 @@ def test_bytes_become_fractions(value: int, expected: float) -> None:
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 10_000))
-def test_the_ground_is_the_median_of_the_rim(height: int, width: int, seed: int) -> None:
+def test_the_background_is_the_median_of_the_outermost_pixels(height: int, width: int, seed: int) -> None:
     images = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(seed))
     slow = torch.tensor([[reference.background(channel) for channel in image] for image in images.tolist()])
     torch.testing.assert_close(views.background(images)[..., 0, 0], slow)
@@ -119,7 +119,7 @@ SIGNED = Views(fill_masked=True, background="remove")
 
 
 @given(st.integers(3, 9), st.integers(3, 9), st.integers(0, 10_000))
-def test_without_their_ground_views_are_what_differs_from_it(height: int, width: int, seed: int) -> None:
+def test_signed_views_are_differences_from_their_background(height: int, width: int, seed: int) -> None:
     images = torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(seed))
     for white, fast in zip((True, False), views.make_views(images, SIGNED), strict=True):
         slow = []
@@ -130,21 +130,21 @@ def test_without_their_ground_views_are_what_differs_from_it(height: int, width:
 
 
 @given(st.sampled_from([1, 2]), st.integers(4, 9), st.integers(0, 10_000))
-def test_neither_the_ground_s_color_nor_what_is_lighter_matters(scale: int, side: int, seed: int) -> None:
-    """The same thing on lighter background gives the same views; light on dark instead of dark on light, their negative."""
+def test_signed_views_do_not_depend_on_the_background_color_and_invert_with_the_image(scale: int, side: int, seed: int) -> None:
+    """The same picture on a lighter background gives the same views; the negative of an image gives negative views."""
     generator = torch.Generator().manual_seed(seed)
-    thing = torch.zeros(2, 3, side, side)
-    thing[..., 2:-2, 2:-2] = 0.4 * torch.rand(2, 3, side - 4, side - 4, generator=generator)
+    foreground = torch.zeros(2, 3, side, side)
+    foreground[..., 2:-2, 2:-2] = 0.4 * torch.rand(2, 3, side - 4, side - 4, generator=generator)
     color = 0.5 * torch.rand(2, 3, 1, 1, generator=generator)
     settings = replace(SIGNED, upsample=scale)
-    expected = torch.stack(views.make_views(thing, settings))
-    torch.testing.assert_close(torch.stack(views.make_views(color + thing, settings)), expected, atol=1e-4, rtol=0)
-    torch.testing.assert_close(torch.stack(views.make_views(1 - thing, settings)), -expected, atol=1e-4, rtol=0)
+    expected = torch.stack(views.make_views(foreground, settings))
+    torch.testing.assert_close(torch.stack(views.make_views(color + foreground, settings)), expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(torch.stack(views.make_views(1 - foreground, settings)), -expected, atol=1e-4, rtol=0)
 
 
 @given(st.sampled_from([1, 2]), st.integers(0, 10_000))
-def test_views_without_their_ground_share_no_pixel_either(scale: int, seed: int) -> None:
-    """The background is each view's own: a change of the other's pixels changes nothing."""
+def test_signed_views_share_no_pixel_either(scale: int, seed: int) -> None:
+    """Each view subtracts its own background: changing the pixels of view j does not change view i."""
     generator = torch.Generator().manual_seed(seed)
     images = torch.rand(1, 1, 6, 7, generator=generator)
     settings = replace(SIGNED, upsample=scale)
@@ -155,8 +155,8 @@ def test_views_without_their_ground_share_no_pixel_either(scale: int, seed: int)
     assert not torch.equal(before[1], after[1])
 
 
-def test_views_that_are_not_filled_keep_their_ground() -> None:
-    """Their hidden pixels are black: the middle of such a rim says nothing."""
+def test_views_that_are_not_filled_keep_their_background() -> None:
+    """Half of their outermost pixels are masked, so their median is not the background."""
     images = random_images(2, 1, 6, 6, 0)
     ours, plain = (torch.stack(views.make_views(images, each)) for each in (Views(background="remove"), Views()))
     assert torch.equal(ours, plain)

@@ -54,6 +54,8 @@ NAMED: dict[str, _OpenML | None] = {
     "usps": _OpenML("USPS", 1, 16, 7_291),
     "digits": None,
 }
+FASHION = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+"""The classes of Fashion-MNIST."""
 
 
 FASHION = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")

@@ -16,7 +16,6 @@ from ..config.presets import canonical
 from ..core.panels import Panel, choose_panels
 from ..data import datasets
 from ..data.cache import Progress
-from ..data.datasets import class_name
 from ..data.image_options import ImageOptions
 from ..data.store import ImageStore, fingerprint
 from ..model.cluster_model import Annotations, Model
@@ -192,7 +191,7 @@ def _class_names(source: str, store: ImageStore, classes: Integers) -> list[str]
         return [printable(name) for name in store.class_names]
     name = canonical(source)
     numbers = range(int(classes.max()) + 1)
-    return [class_name(name, number) if name else f"class {number}" for number in numbers]
+    return [datasets.class_name(name, number) if name else f"class {number}" for number in numbers]
 
 
 def _sample(store: ImageStore, most: int) -> ImageStore:

@@ -96,7 +96,9 @@ def _trained(config: Config, count: int) -> int:
     """Images of the largest batch with a gradient."""
     kinds = {stage.kind for stage in config.schedule}
     consolidated = "consolidate" in kinds or any(stage.every for stage in config.schedule)
-    batches = [config.relaxed.batch_size] * bool(kinds & {"relaxed", "refine"}) + [config.consolidation.batch_size] * consolidated
+    batches = [config.relaxed.batch_size] * bool(kinds & {"relaxed", "refine"}) + [
+        config.consolidation.batch_size
+    ] * consolidated
     return min(count, max(batches, default=0))
 
 
