@@ -3,16 +3,12 @@
 Images per second of the bare network (both views, forward pass only), of predictions from an array and of predictions
 from PNG files, in one run; then the memory of `cts predict` itself for 10,000 and for 200,000 images.
 
-    python benchmarks/predict.py --save benchmarks/results/predict.json
-
-The last line is one JSON object: bare, arrays, files, ratio (arrays / bare), files_ratio, megabytes by number
-of images.
+    python benchmarks/predict.py [--save benchmarks/results/speed.csv]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -21,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import rows
 import torch
 from PIL import Image
 
 from converge_to_surprise.config import presets
-from converge_to_surprise.config.storage import write_json
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.source import Source
 from converge_to_surprise.model import model_file as modelfile
@@ -33,7 +29,6 @@ from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.cluster_model import CalibratedNetwork, Model
 from converge_to_surprise.model.inference import CHUNK
 from converge_to_surprise.model.network import channels_last
-from converge_to_surprise.runs.session import versions
 
 SIDE = 28
 IMAGES = 3_000
@@ -122,7 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 200_000])
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--save", type=Path)
+    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     model = a_model()
@@ -131,20 +126,22 @@ def main() -> None:
         (folder / "png").mkdir()
         found = speeds(model, folder / "png")
         modelfile.save(folder / "model.safetensors", model)
-        memory = {str(size): round(megabytes(folder / "model.safetensors", size, folder)) for size in arguments.sizes}
-    result = {name: round(speed) for name, speed in found.items()}
-    ratios = {
-        "ratio": round(found["arrays"] / found["bare"], 3),
-        "files_ratio": round(found["files"] / found["bare"], 3),
+        model_file = folder / "model.safetensors"
+        memory = {
+            f"peak memory for {size:,} images": (megabytes(model_file, size, folder), "MB") for size in arguments.sizes
+        }
+    figures = {
+        "bare forward pass on both views": (found["bare"], "images/s"),
+        "from an array": (found["arrays"], "images/s"),
+        "from PNG files": (found["files"], "images/s"),
+        "array / bare": (found["arrays"] / found["bare"], "ratio"),
+        "files / bare": (found["files"] / found["bare"], "ratio"),
+        **memory,
     }
-    for name, speed in result.items():
-        print(f"{name:<7} {speed:>7,} images/s")
-    for size, amount in memory.items():
-        print(f"{int(size):>9,} images: {amount} MB at most")
+    for what, (value, unit) in figures.items():
+        print(f"{what:<32} {value:10,.2f} {unit}")
     if arguments.save:
-        about = {"command": "python " + " ".join(sys.argv), "threads": arguments.threads, "versions": versions()}
-        write_json(arguments.save, {**about, **result, **ratios, "megabytes": memory})
-    print(json.dumps({**result, **ratios, "megabytes": memory}))
+        rows.append_speed(arguments.save, "predict", arguments.threads, figures)
 
 
 if __name__ == "__main__":

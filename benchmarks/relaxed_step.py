@@ -12,13 +12,13 @@ Prints views per second of
 and what else could raise the bare figure: the unfolded network of the paper, BatchNorm that is fused with ReLU by
 ``torch.compile`` if there is a compiler, and two processes of one thread in place of one of two. Bare and step
 alternate, so that both see the same machine; each figure is the median of the rounds. With ``--fit`` a whole run of
-the fast preset follows, with its report, and where its time went. The last line is one JSON object.
+the fast preset follows, with its report, and where its time went. ``--out benchmarks/results/speed.csv`` appends
+the figures to that file.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import shutil
 import statistics
@@ -29,13 +29,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import rows
 import torch
 from rich.console import Console
 from torch import Tensor
 
 from converge_to_surprise.cli.report import write_report
 from converge_to_surprise.config import Network, Stage, presets
-from converge_to_surprise.config.storage import write_json
 from converge_to_surprise.data import datasets
 from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.network import ClusterNetwork, channels_last
@@ -156,52 +156,52 @@ def stages_of_a_fit(source: str, data_dir: Path | None, threads: int) -> dict[st
     return spent
 
 
+def median_speeds(ways: dict[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, float]:
+    """Views per second of each way, all of them taking turns."""
+    seen: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, (work, count) in ways.items():
+            seen[name].append(views_per_second(work, count, max(2, 2000 // count)))
+    return {name: statistics.median(values) for name, values in seen.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=250)
     parser.add_argument("--threads", type=int, default=available_threads())
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--fit", default="", help="a data set: also run it whole and say where the time went")
+    parser.add_argument("--fit", default="", help="a data set: also run it whole and show where the time went")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--out", type=Path, help="write the figures there as well")
+    parser.add_argument("--out", type=Path, help="a CSV file for the figures")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     population.keep_small_blocks()
     ways: dict[str, tuple[Callable[[], object], int]] = {
-        f"batch {batch}": (bare_step(a_network(True), some_views(batch)), batch) for batch in BATCHES
+        f"bare, batch {batch}": (bare_step(a_network(True), some_views(batch)), batch) for batch in BATCHES
     }
-    ways["not folded"] = (bare_step(a_network(False), some_views(500)), 500)
+    ways["bare, the paper's network"] = (bare_step(a_network(False), some_views(500)), 500)
     records, views = trainer_steps(options.batch, options.threads)
     ways["step"] = (lambda: next(records), views)
-    seen: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(options.rounds):
-        for name, (work, count) in ways.items():
-            seen[name].append(views_per_second(work, count, max(2, 2000 // count)))
-    speed = {name: statistics.median(values) for name, values in seen.items()}
-    best = max((name for name in speed if name.startswith("batch")), key=speed.__getitem__)
-    for name, value in speed.items():
-        print(f"{name:<24} {value:8,.0f} views/s")
+    speed = median_speeds(ways, options.rounds)
     if (compiled := compiled_speed(500)) is not None:
-        speed["torch.compile"] = compiled
-        print(f"{'torch.compile':<24} {compiled:8,.0f} views/s")
+        speed["bare, torch.compile"] = compiled
     if options.threads > 1:
-        name = f"{options.threads} processes"
-        speed[name] = processes_speed(options.threads, 500)
-        print(f"{name:<24} {speed[name]:8,.0f} views/s")
-    result: dict[str, object] = {"bare": speed[best], "step": speed["step"], "ratio": speed["step"] / speed[best]}
-    result |= {"best": best, "threads": options.threads, "versions": session.versions()}
-    result["other ways, views/s"] = {name: round(value) for name, value in speed.items()}
-    result["command"] = "python " + " ".join(sys.argv)
+        speed[f"bare, {options.threads} processes of one thread"] = processes_speed(options.threads, 500)
+    bare = max(speed[f"bare, batch {batch}"] for batch in BATCHES)
+    figures = {
+        "bare forward and backward pass": (bare, "views/s"),
+        "step / bare": (speed["step"] / bare, "ratio"),
+        **{name: (value, "views/s") for name, value in speed.items()},
+    }
     if options.fit:
         spent = stages_of_a_fit(options.fit, options.data_dir, options.threads)
-        whole = sum(spent.values())
-        for name, seconds in spent.items():
-            print(f"{name:<32} {seconds:7.1f} s  {seconds / whole:6.1%}")
-        result |= {"fit": options.fit, "seconds": spent}
-        result["labeling and merging"] = 1 - (spent["relaxed"] + spent["refine"]) / (whole - spent["report"])
+        figures |= {f"fit {options.fit}: {name}": (seconds, "s") for name, seconds in spent.items()}
+        share = 1 - (spent["relaxed"] + spent["refine"]) / (sum(spent.values()) - spent["report"])
+        figures[f"fit {options.fit}: share of neighbors, merging and labeling"] = share, "ratio"
+    for what, (value, unit) in figures.items():
+        print(f"{what:<56} {value:10,.2f} {unit}")
     if options.out:
-        write_json(options.out, result)
-    print(json.dumps(result))
+        rows.append_speed(options.out, "relaxed_step", options.threads, figures)
 
 
 if __name__ == "__main__":
