@@ -1,8 +1,8 @@
-"""A device that is not the CPU, simulated by it: what a GPU refuses, this one refuses too.
+"""A GPU simulated on the CPU: it refuses what a real one refuses.
 
-Tensors on it say that they are on MPS and hold a tensor of the CPU. As on the real one, there are no doubles, a
-tensor there and one here do not mix (single numbers and indices do), a generator of the CPU draws nothing there,
-and nothing is there for numpy to look at.
+Tensors on it report the device MPS and hold a tensor of the CPU. As on the real device there are no doubles, tensors
+of the two devices cannot be mixed (except single numbers and indices), a generator of the CPU cannot draw on it, and
+numpy cannot read it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from converge_to_surprise.model import inference as labeling
-from converge_to_surprise.search import threads as workers
+from converge_to_surprise.model import inference
+from converge_to_surprise.search import threads
 
 KIND = "mps"
 DEVICE = "mps:0"
-"""With its number: without one torch would ask a real device for it."""
+"""With an index: without one torch would query a real device for it."""
 FREE = 2**33
 INDEXING = ("index", "index_put", "index_put_")
 """Operators whose indices may be on the CPU."""
@@ -59,13 +59,13 @@ class Elsewhere(Tensor):
 
 
 class Simulated(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Within it tensors can be made on the device, in this thread."""
+    """Within the block tensors can be created on the device, by this thread."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         leaves = tree_leaves((args, kwargs))
         named = any(isinstance(leaf, torch.device) and leaf.type == KIND for leaf in leaves)
-        named |= func is torch.ops.aten.scalar_tensor.default  # a number beside a tensor that torch takes to be on meta
+        named |= func is torch.ops.aten.scalar_tensor.default  # torch takes the tensors of this device to be on meta
         if named or any(isinstance(leaf, Elsewhere) for leaf in leaves):
             return _compute(func, args, kwargs)
         return func(*args, **kwargs)
@@ -90,7 +90,7 @@ def _compute(func: Any, args: Any, kwargs: Any) -> Any:
         if isinstance(leaf, torch.device):
             return torch.device("cpu")
         if isinstance(leaf, Tensor) and leaf.is_meta:
-            assert name == "empty_like", f"{name}: a value was lost"  # of what is made empty only the size counts
+            assert name == "empty_like", f"{name}: a value was lost"  # only the size of an empty tensor matters
             return torch.empty_like(leaf, device="cpu")
         return leaf
 
@@ -98,7 +98,7 @@ def _compute(func: Any, args: Any, kwargs: Any) -> Any:
     if not there or (name == "copy_" and not isinstance(args[0], Elsewhere)):
         return args[0] if name == "copy_" else tree_map(_copy, found)
     known = {id(leaf.held): leaf for leaf in leaves if isinstance(leaf, Elsewhere)}
-    # What is changed in place stays itself.
+    # An in-place operation returns the tensor that it changed.
     return tree_map(lambda leaf: known[id(leaf)] if id(leaf) in known else _outside(leaf), found)
 
 
@@ -113,8 +113,8 @@ def _outside(leaf: Any) -> Any:
         return Elsewhere(leaf)
 
 
-class AtOnce(Executor):
-    """Works in the thread that asks: the simulation is of one thread."""
+class Immediate(Executor):
+    """Executes every call in the calling thread, because the simulation works in one thread only."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -126,15 +126,15 @@ class AtOnce(Executor):
 
 @contextmanager
 def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A machine with such a device."""
+    """Within the block the machine has such a device."""
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: FREE)
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 0)
     monkeypatch.setattr(torch.mps, "get_rng_state", lambda: torch.zeros(4, dtype=torch.uint8))
     monkeypatch.setattr(torch.mps, "set_rng_state", lambda state: None)
-    for module in (workers, labeling):
-        monkeypatch.setattr(module, "ThreadPoolExecutor", AtOnce)
-    # torch.tensor(..., device=...) then makes its tensor here and asks for a copy there, which the simulation sees.
+    for module in (threads, inference):
+        monkeypatch.setattr(module, "ThreadPoolExecutor", Immediate)
+    # torch.tensor(..., device=...) then creates its tensor on the CPU and dispatches a copy, which the simulation handles.
     torch._C._set_only_lift_cpu_tensors(True)
     try:
         with Simulated():  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Picture files for tests: good ones of every format, and ones that are broken in a known way."""
+"""Picture files for tests: valid ones of every format, and ones that are damaged in a known way."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HEIC_HEAD = b"\0\0\0\x1cftypheic\0\0\0\0mif1heicmiaf"
 
 
 def photo(height: int, width: int, seed: int = 0, channels: int = 3) -> Pixels:
-    """A smooth picture with structure, so that lossy formats keep it: (H, W, C) or (H, W)."""
+    """A smooth picture with structure, which survives lossy compression: (H, W, C) or (H, W)."""
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 256, (4, 4, channels), dtype=np.uint8)
     image = Image.fromarray(coarse if channels == 3 else coarse[..., 0])
@@ -53,14 +53,14 @@ def encoded(pixels: Pixels, kind: str, **options: Any) -> bytes:
 
 
 def write(path: Path, pixels: Pixels, **options: Any) -> Path:
-    """A picture file of the format that its name says."""
+    """Write a picture file in the format of its suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(encoded(pixels, path.suffix[1:], **options))
     return path
 
 
 def bomb(width: int, height: int) -> bytes:
-    """A PNG file of a few bytes that says it has this many gray pixels."""
+    """A PNG file of a few bytes whose header claims this many gray pixels."""
 
     def part(kind: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -15,7 +15,7 @@ from scipy.stats import binom
 from torch import Tensor
 
 REACH = 2**18
-"""Terms of a binomial tail that are all_sum on each side of its bulk: 16 standard deviations or more for 10⁹ images."""
+"""Terms of a binomial tail that are summed on each side of its bulk: 16 standard deviations or more for 10⁹ images."""
 
 
 class Counts(NamedTuple):
@@ -111,7 +111,7 @@ def contributing(labels_i: Tensor, labels_j: Tensor, surprising_clusters: Tensor
 
 
 def agreement(counts: Counts) -> Tensor:
-    """Shard of images that both views put into one cluster. (...)"""
+    """Fraction of images that both views put into one cluster. (...)"""
     return counts.matches.sum(-1).double() / counts.total
 
 
@@ -123,7 +123,7 @@ def active(counts: Counts) -> Tensor:
 def surprise_in_nats(counts: Counts) -> Tensor:
     """-log P[t_k or more matches at k] under the null hypothesis, exactly. (..., K)
 
-    Never below the Chernoff bound N D_k. The binomial tail is all_sum in logarithms, so it stays exact where the
+    Never below the Chernoff bound N D_k. The binomial tail is summed in logarithms, so it stays exact where the
     probability itself would be 0 in floating point. An empty cluster has t_k = 0, hence probability 1 and value 0.
     """
     matches = counts.matches.cpu().numpy()

@@ -29,7 +29,7 @@ class Cluster:
     nats: float
     """-log of the probability of at least as many matches under independence, exact."""
     agreement: float
-    """Shard of its images that both views put there."""
+    """Fraction of its images that both views assign to it."""
     surprising: bool
     dominant: int | None
     """Most frequent class, if classes are known."""
