@@ -17,9 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import rows
-from rich.cells import cell_len, set_cell_size
-
 from converge_to_surprise.reproduce import published
+from rich.cells import cell_len, set_cell_size
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(

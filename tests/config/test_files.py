@@ -7,16 +7,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from converge_to_surprise import cli
+from converge_to_surprise.cli import fit
 from converge_to_surprise.config import Augmentation, Config, Consolidation, Evolution, Network, Stage, Views, presets
 from converge_to_surprise.config.files import overlay, read, to_dict
-from converge_to_surprise.data.datasets import Dataset
-from converge_to_surprise.data.store import to_store
 
 SHARE = st.floats(0, 1, exclude_max=True)
 CONFIGS = st.builds(
@@ -31,8 +28,8 @@ CONFIGS = st.builds(
         min_size=1,
         max_size=3,
     ).map(tuple),
-    views=st.builds(Views, fill=st.booleans(), upsample=st.integers(1, 8))
-    | st.builds(Views, fill=st.just(True), background=st.sampled_from(["kept", "removed"])),
+    views=st.builds(Views, fill_masked=st.booleans(), upsample=st.integers(1, 8))
+    | st.builds(Views, fill_masked=st.just(True), background=st.sampled_from(["keep", "remove"])),
     augmentation=st.builds(
         Augmentation,
         rotation=st.floats(0, 180),
@@ -42,7 +39,10 @@ CONFIGS = st.builds(
         sampling=st.sampled_from(["nearest", "bilinear"]),
         fill=st.sampled_from(["black", "image", "background"]),
     ),
-    network=st.builds(Network, clusters=st.integers(2, 4096)),
+    max_clusters=st.integers(2, 4096),
+    n_clusters=st.none() | st.integers(1, 4096),
+    n_init=st.integers(1, 1000),
+    network=st.builds(Network, width=st.integers(1, 512), padding=st.sampled_from(["black", "background"])),
     evolution=st.builds(
         Evolution, population=st.integers(1, 99).map(lambda pairs: 2 * pairs), sigma=st.floats(1e-9, 9)
     ),
@@ -82,8 +82,10 @@ def test_integers_are_accepted_where_fractions_are_wanted() -> None:
         ({"seed": 7.0}, "seed is 7.0; it must be of type int"),
         ({"seed": True}, "seed is True; it must be of type int"),
         ({"seed": None}, "seed is None; it must be of type int"),
+        ({"n_clusters": "7"}, "n_clusters is '7'; it must be of type int"),
+        ({"n_clusters": 0}, "n_clusters is 0; it must be at least 1"),
         ({"device": 3}, "device is 3; it must be of type str"),
-        ({"views": {"fill": 1}}, "views.fill is 1; it must be of type bool"),
+        ({"views": {"fill_masked": 1}}, "views.fill_masked is 1; it must be of type bool"),
         ({"evolution": {"sigma": "small"}}, "evolution.sigma is 'small'; it must be of type float"),
         ({"evolution": {"sigma": True}}, "evolution.sigma is True; it must be of type float"),
         ({"evolution": {"sigma": 10**400}}, "evolution.sigma is 10+; it must be a number that fits a float"),
@@ -152,13 +154,11 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
 
 def effective(tmp_path: Path, *flags: str, **settings: Any) -> Config:
     """The configuration of ``cts fit`` with these flags and, if there are any, these settings in a file."""
-    words = ["fit", "digits", "--out", str(tmp_path / "run"), "--preset", "paper", *flags]
+    words = ["digits", "--out", str(tmp_path / "run"), "--preset", "paper", *flags]
     if settings:
         (tmp_path / "settings.json").write_text(json.dumps(settings))
         words += ["--config", str(tmp_path / "settings.json")]
-    images = np.random.default_rng(0).integers(0, 256, (50, 8, 8), dtype=np.uint8)
-    command = cli._parse(cli.Command, words)
-    return cli._effective(command, words, Dataset("digits", to_store(images, None, "digits")))
+    return fit.effective_config(fit.parse_words(words), 50, (1, 8, 8))
 
 
 def test_preset_then_file_then_flag(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_preset_then_file_then_flag(tmp_path: Path) -> None:
     both = effective(tmp_path, "--threads", "1", "--evolution.sigma", "0.3", "--schedule", "x=evolution:2", **file)
     assert (both.evolution.sigma, both.evolution.population, both.seed) == (0.3, 16, 4)
     assert both.schedule == (Stage("x", "evolution", 2),)
-    assert (both.evolution.batch, both.augmentation) == (preset.evolution.batch, preset.augmentation)
+    assert (both.evolution.batch_size, both.augmentation) == (preset.evolution.batch_size, preset.augmentation)
 
 
 def test_a_flag_with_the_general_default_still_beats_the_preset_and_the_file(tmp_path: Path) -> None:

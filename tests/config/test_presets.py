@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any, get_args
 
 import pytest
+import torch
 
 from converge_to_surprise.config import Config, Stage
 from converge_to_surprise.config.presets import PresetName, resolve
@@ -52,17 +53,17 @@ def test_table_4(column: int, dataset: str) -> None:
         assert augmentation.zoom_out == table["zoom_out"]
     assert augmentation.saturation == 0
     assert augmentation.sampling == "nearest"
-    assert augmentation.outside == "black"
+    assert augmentation.fill == "black"
 
 
 @pytest.mark.parametrize("dataset", IMAGES)
 def test_views_and_network(dataset: str) -> None:
     config = paper(dataset)
-    assert config.views.fill is False  # hidden pixels are black
+    assert config.views.fill_masked is False  # hidden pixels are black
     assert config.views.upsample == (2 if dataset == "usps" else 1)
     assert config.max_clusters == 64
     assert config.network.width == 8
-    assert config.network.alive == 10
+    assert config.network.min_active_outputs == 10
 
 
 @pytest.mark.parametrize("dataset", IMAGES)
@@ -72,7 +73,7 @@ def test_evolution(dataset: str) -> None:
     assert settings.sigma == 0.02
     assert settings.learning_rate == 0.005
     assert settings.weight_decay == 0.005
-    assert settings.batch == {"mnist": 3000, "fashion-mnist": 3000, "usps": 3650}[dataset]
+    assert settings.batch_size == {"mnist": 3000, "fashion-mnist": 3000, "usps": 3650}[dataset]
     assert settings.score == "surprise"
     assert fraction_perturbed(0, settings) == 0.01
     assert fraction_perturbed(98, settings) == pytest.approx(1 - 0.99 / 99)
@@ -84,7 +85,7 @@ def test_consolidation(dataset: str) -> None:
     settings = paper(dataset).consolidation
     assert settings.tau == 0.005
     assert settings.learning_rate == 1e-3
-    assert settings.batch == 128
+    assert settings.batch_size == 128
     assert settings.logit_scale == 1
 
 
@@ -103,7 +104,7 @@ def test_schedules() -> None:
 )
 def test_number_of_steps(dataset: str, updates: int, epochs: int, passes: int) -> None:
     config, images = paper(dataset), IMAGES[dataset]
-    assert batches_per_epoch(images, config.evolution.batch) == updates
+    assert batches_per_epoch(images, config.evolution.batch_size) == updates
     kinds = Counter(step.kind for step in steps(config, images))
     assert kinds == {"evolution": updates * epochs, "consolidate": passes}
     assert count_steps(config, images) == updates * epochs + passes
@@ -118,7 +119,8 @@ def test_consolidation_falls_on_the_epochs_of_algorithm_1() -> None:
 def test_usps_batches_are_nearly_equal() -> None:
     config = paper("usps")
     epoch = itertools.islice(steps(config, 7_291), 2)
-    parts = [batch_positions(step, 7_291, 0) for step in epoch]
+    images = torch.zeros(7_291, 1, 1, 1, dtype=torch.uint8)
+    parts = [batch_positions(step, images, 0) for step in epoch]
     assert [len(part) for part in parts] == [3646, 3645]
     assert sorted(position for part in parts for position in part.tolist()) == list(range(7_291))
 
@@ -127,8 +129,8 @@ def test_a_batch_never_exceeds_the_images() -> None:
     for preset in ("paper", "fast"):
         for search in ("evolution", "relaxed"):
             config = resolve(preset, search, "mine", 40, (1, 8, 8))
-            batch = config.evolution.batch if search == "evolution" else config.relaxed.batch
-            assert batch == 40
+            batch_size = config.evolution.batch_size if search == "evolution" else config.relaxed.batch_size
+            assert batch_size == 40
 
 
 @pytest.mark.parametrize(("preset", "kind"), [("paper", "evolution"), ("fast", "relaxed")])
@@ -143,7 +145,7 @@ def test_fast_is_a_relaxed_search_then_a_merge_then_refining() -> None:
     assert [stage.kind for stage in config.schedule] == ["relaxed", "merge", "refine"]
     assert [stage.epochs for stage in config.schedule] == [10, 1, 5]
     assert resolve("fast", None, "usps", 7291, (1, 16, 16)).schedule[0].epochs == 20
-    assert config.views.fill
+    assert config.views.fill_masked
     assert config.augmentation.sampling == "bilinear"
 
 
@@ -161,22 +163,22 @@ def test_own_images_get_an_augmentation_by_size_and_color(
 
 
 @pytest.mark.parametrize(
-    ("dataset", "channels", "backbone", "outside", "boundary", "background"),
+    ("dataset", "channels", "backbone", "fill", "padding", "background"),
     [
-        ("holiday", 3, False, "background", "background", "kept"),
-        ("holiday", 1, False, "image", "black", "removed"),
-        ("holiday", 1, True, "background", "background", "kept"),
-        ("mnist", 1, False, "image", "black", "kept"),
-        ("digits", 1, True, "image", "black", "kept"),
+        ("holiday", 3, False, "background", "background", "keep"),
+        ("holiday", 1, False, "image", "black", "remove"),
+        ("holiday", 1, True, "background", "background", "keep"),
+        ("mnist", 1, False, "image", "black", "keep"),
+        ("digits", 1, True, "image", "black", "keep"),
     ],
 )
 def test_beyond_pictures_of_ones_own_there_is_no_black(
-    dataset: str, channels: int, backbone: bool, outside: str, boundary: str, background: str
+    dataset: str, channels: int, backbone: bool, fill: str, padding: str, background: str
 ) -> None:
     """The named data sets have black background; a network of one's own may have been trained with any."""
     fast, paper = (resolve(name, None, dataset, 500, (channels, 28, 28), backbone) for name in get_args(PresetName))
-    assert (fast.augmentation.outside, fast.network.boundary, fast.views.background) == (outside, boundary, background)
-    assert (paper.augmentation.outside, paper.network.boundary, paper.views.background) == ("black", "black", "kept")
+    assert (fast.augmentation.fill, fast.network.padding, fast.views.background) == (fill, padding, background)
+    assert (paper.augmentation.fill, paper.network.padding, paper.views.background) == ("black", "black", "keep")
 
 
 def test_few_images_of_ones_own_get_the_longer_schedule() -> None:

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from converge_to_surprise.config import storage as files
-from converge_to_surprise.config.storage import read_json, write_atomically, write_json
+from converge_to_surprise.config.storage import flush_folder, read_json, write_atomically, write_json
 
 
 def full_disk(*_: Any, **__: Any) -> None:
@@ -111,7 +110,7 @@ def test_missing_folder(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_opened_is_no_failure(tmp_path: Path) -> None:
-    files.flush_folder(tmp_path / "none")
+    flush_folder(tmp_path / "none")
 
 
 def test_json(tmp_path: Path) -> None:

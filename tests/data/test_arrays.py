@@ -16,13 +16,14 @@ from PIL import Image
 from torch import Tensor
 
 from converge_to_surprise import SurpriseClustering
+from converge_to_surprise.config.images import ImageOptions
 from converge_to_surprise.data import arrays
 from converge_to_surprise.data import memory as room
 from converge_to_surprise.data.arrays import BYTES, SHARES, Scale, natural_scale, to_images, to_nchw
 from converge_to_surprise.data.datasets import load, load_arrays
 from converge_to_surprise.data.decode import decode
-from converge_to_surprise.data.image_options import ImageOptions, array_size, size_like, working_size
 from converge_to_surprise.data.store import map_array, to_store
+from converge_to_surprise.data.working_size import array_size, size_like, working_size
 from converge_to_surprise.estimator.inputs import first_input, later_input
 
 RNG = np.random.default_rng(0)

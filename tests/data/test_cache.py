@@ -21,11 +21,11 @@ from filelock import FileLock
 from PIL import Image
 from support.pictures import photo, write
 
-from converge_to_surprise.data import image_options as reading
+from converge_to_surprise.config.images import ImageOptions
 from converge_to_surprise.data import pictures
+from converge_to_surprise.data import working_size as reading
 from converge_to_surprise.data.cache import Decoded, cache_folder, cached
 from converge_to_surprise.data.decode import decode, probe
-from converge_to_surprise.data.image_options import ImageOptions
 from converge_to_surprise.data.listing import Listing, list_folder
 
 COUNT = 12
@@ -216,7 +216,7 @@ BUILD = """
 import sys, time
 from converge_to_surprise.data.cache import cached
 from converge_to_surprise.data.listing import list_folder
-from converge_to_surprise.data.image_options import ImageOptions
+from converge_to_surprise.config.images import ImageOptions
 
 def progress(done, total):
     print(done, flush=True)

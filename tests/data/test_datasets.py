@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 from support.pictures import HEIC_HEAD, NEEDS_HEIC, encoded, photo, write
 
+from converge_to_surprise.config.images import ImageOptions
 from converge_to_surprise.data import datasets, formats
 from converge_to_surprise.data.datasets import canonical, load, open_listing
-from converge_to_surprise.data.image_options import ImageOptions, count_kinds, files_line
+from converge_to_surprise.data.skipped import count_kinds, files_line
 
 RNG = np.random.default_rng(0)
 TRAIN = RNG.integers(0, 256, (6, 5, 4), dtype=np.uint8)

@@ -23,9 +23,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from support.pictures import HEIC_HEAD, NEEDS_AVIF, NEEDS_HEIC, SAVING, Pixels, bomb, encoded, photo, write
 from PIL import Image
-from support.pictures import SAVING, Pixels, bomb, encoded, photo, write
+from support.pictures import HEIC_HEAD, NEEDS_AVIF, NEEDS_HEIC, SAVING, Pixels, bomb, encoded, photo, write
 
 from converge_to_surprise.data import decode as decoding
 from converge_to_surprise.data import formats

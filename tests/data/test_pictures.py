@@ -16,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.pictures import encoded, photo, write
 
-from converge_to_surprise.data import image_options as reading
+from converge_to_surprise.config.images import ImageOptions
 from converge_to_surprise.data import pictures
+from converge_to_surprise.data import working_size as reading
 from converge_to_surprise.data.decode import BadPicture, Probe
-from converge_to_surprise.data.image_options import ImageOptions, working_shape, working_size
 from converge_to_surprise.data.listing import Listing, list_folder, list_paths
 from converge_to_surprise.data.pictures import AHEAD, BLOCK, CHUNK, Chunk, stream
+from converge_to_surprise.data.working_size import working_shape, working_size
 
 
 class TestReading:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.pictures import HEIC_HEAD
 from PIL import Image
+from support.pictures import HEIC_HEAD
 from torch import Tensor
 
 from converge_to_surprise import cli

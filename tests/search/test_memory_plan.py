@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from converge_to_surprise.runs.footprint import check_memory, estimate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from converge_to_surprise import SurpriseClustering, cli
 from converge_to_surprise.config import Config, presets
 from converge_to_surprise.runs import footprint
-from converge_to_surprise.runs.footprint import check_memory, estimate
 
 MEASURE = """
 import resource, sys

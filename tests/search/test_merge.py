@@ -6,10 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from converge_to_surprise.config import Config, Merge, Network
+from converge_to_surprise.config import Config, Network
 from converge_to_surprise.model.backbone import random_network
+from converge_to_surprise.model.merge_tree import MergeResult
 from converge_to_surprise.search import merge
-from converge_to_surprise.search.neighbors import alike
+from converge_to_surprise.search.neighbors import nearest_neighbors
 
 
 def test_phi_by_hand() -> None:
@@ -31,12 +32,12 @@ def three_classes_four_clusters() -> np.ndarray:
     return table
 
 
-def test_the_weakest_border_goes_first_and_tiny_clusters_before_it() -> None:
-    tree = merge.build_merge_tree(three_classes_four_clusters(), smallest=0.005)
-    assert tree.joins[0][:2] == (2, 5)
-    assert set(tree.joins[1][:2]) == {0, 3}
-    assert tree.clusters == 4
-    assert len(tree.joins) == 4
+def test_tiny_clusters_are_merged_first_and_then_the_weakest_boundary() -> None:
+    tree = merge.build_merge_tree(three_classes_four_clusters(), min_fraction=0.005)
+    assert tree.steps[0][:2] == (2, 5)
+    assert set(tree.steps[1][:2]) == {0, 3}
+    assert tree.n_clusters == 4
+    assert len(tree.steps) == 4
     assert tree.groups(3)[0] == tree.groups(3)[3]
     assert len({tree.groups(3)[k] for k in (0, 1, 2, 3, 5)}) == 3
     assert len({tree.groups(1)[k] for k in (0, 1, 2, 3, 5)}) == 1
@@ -45,21 +46,21 @@ def test_the_weakest_border_goes_first_and_tiny_clusters_before_it() -> None:
 
 
 @given(st.integers(2, 8), st.integers(0, 999))
-def test_a_tree_joins_everything_once(clusters: int, seed: int) -> None:
+def test_a_tree_merges_every_active_output_once(clusters: int, seed: int) -> None:
     joint = np.random.default_rng(seed).integers(0, 30, (clusters, clusters)).astype(float)
     tree = merge.build_merge_tree(joint, 0.01)
-    alive = int(((joint + joint.T).sum(1) > 0).sum())
-    assert len(tree.joins) == max(0, alive - 1)
-    gone = [join.gone for join in tree.joins]
-    assert len(set(gone)) == len(gone)
-    for left in range(1, tree.clusters + 1):
+    active = int(((joint + joint.T).sum(1) > 0).sum())
+    assert len(tree.steps) == max(0, active - 1)
+    merged = [step.merged for step in tree.steps]
+    assert len(set(merged)) == len(merged)
+    for left in range(1, tree.n_clusters + 1):
         groups = tree.groups(left)
         present = {groups[k] for k in range(clusters) if (joint + joint.T).sum(1)[k] > 0}
         assert len(present) == left
 
 
 def heads_that_agree_at_three() -> tuple[torch.Tensor, np.ndarray]:
-    """Three heads see the same three classes; each has split a different one of them in two."""
+    """Three heads find the same three classes; each has split a different one of them in two."""
     rng = np.random.default_rng(0)
     classes = rng.integers(0, 3, 900)
     joints, columns = [], []
@@ -75,31 +76,31 @@ def heads_that_agree_at_three() -> tuple[torch.Tensor, np.ndarray]:
     return torch.from_numpy(np.stack(joints)), np.stack(columns, 1)
 
 
-def choose(joint: torch.Tensor, labels: np.ndarray, settings: Merge) -> merge.MergeResult:
-    trees = [merge.build_merge_tree(table.numpy(), settings.smallest) for table in joint]
-    return merge.choose(trees, joint, labels, settings)
+def merge_and_select(joint: torch.Tensor, labels: np.ndarray, config: Config) -> MergeResult:
+    trees = [merge.build_merge_tree(table.numpy(), config.merge.min_cluster_fraction) for table in joint]
+    return merge.select_head(trees, joint, labels, config)
 
 
-def test_trees_are_cut_where_the_weakest_border_falls() -> None:
+def test_trees_are_cut_where_the_weakest_boundary_falls() -> None:
     joint, labels = heads_that_agree_at_three()
-    choice = choose(joint, labels, Merge())
-    assert choice.clusters == 3
-    assert choice.outputs == [0, 1, 2] or len(choice.outputs) == 3
-    assert choice.boundaries[3] == pytest.approx(1.0)
-    assert choice.boundaries[4] < 0.9
-    assert choice.agreement == pytest.approx([1.0] * 3)
+    result = merge_and_select(joint, labels, Config())
+    assert result.n_clusters == 3
+    assert result.outputs == [0, 1, 2]
+    assert result.boundaries[3] == pytest.approx(1.0)
+    assert result.boundaries[4] < 0.9
+    assert result.agreement == pytest.approx([1.0] * 3)
 
 
-@pytest.mark.parametrize("clusters", [2, 4])
-def test_the_user_can_say_where_to_cut(clusters: int) -> None:
+@pytest.mark.parametrize("n_clusters", [2, 4])
+def test_the_user_can_choose_the_number_of_clusters(n_clusters: int) -> None:
     joint, labels = heads_that_agree_at_three()
-    assert choose(joint, labels, Merge(clusters=clusters)).clusters == clusters
+    assert merge_and_select(joint, labels, Config(n_clusters=n_clusters)).n_clusters == n_clusters
 
 
-def test_more_clusters_than_there_are_means_no_merging() -> None:
+def test_nothing_is_merged_if_more_clusters_are_requested_than_found() -> None:
     joint, labels = heads_that_agree_at_three()
-    choice = choose(joint, labels, Merge(clusters=64))
-    assert (choice.clusters, choice.outputs) == (4, [0, 1, 2, 3])
+    result = merge_and_select(joint, labels, Config(n_clusters=64))
+    assert (result.n_clusters, result.outputs) == (4, [0, 1, 2, 3])
 
 
 def test_a_late_rise_of_the_curve_does_not_move_the_cut() -> None:
@@ -109,49 +110,50 @@ def test_a_late_rise_of_the_curve_does_not_move_the_cut() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0, 1))
-def test_a_cut_is_one_of_the_numbers_on_the_curve(values: list[float], drop: float) -> None:
+def test_a_cut_is_one_of_the_numbers_on_the_curve(values: list[float], tolerance: float) -> None:
     curve = dict(enumerate(values, start=2))
-    assert merge.cut(curve, drop) in curve
+    assert merge.cut(curve, tolerance) in curve
 
 
-def test_without_borders_there_is_one_cluster() -> None:
+def test_without_boundaries_there_is_one_cluster() -> None:
     assert merge.cut({}, 0.1) == 1
 
 
-def test_the_head_that_keeps_neighbors_together_and_that_others_confirm_is_taken() -> None:
+def test_the_head_that_keeps_neighbors_together_and_agrees_with_the_others_is_selected() -> None:
     rng = np.random.default_rng(1)
     classes = rng.integers(0, 3, 600)
-    lonely = rng.integers(0, 3, 600)
-    labels = np.stack([lonely, classes, classes], 1)
+    unrelated = rng.integers(0, 3, 600)
+    labels = np.stack([unrelated, classes, classes], 1)
     strong, weak = np.diag([100.0, 100.0, 100.0]), np.full((3, 3), 10.0) + np.diag([70.0] * 3)
     trees = [merge.build_merge_tree(np.diag([100.0] * 3), 0.005)] * 3
-    informed = merge.choose(trees, torch.from_numpy(np.stack([strong, weak, strong])), labels, Merge())
+    informed = merge.select_head(trees, torch.from_numpy(np.stack([strong, weak, strong])), labels, Config())
     assert informed.head == 2
     assert informed.information[2] == pytest.approx(np.log(3))
     assert informed.agreement[1] == pytest.approx(1.0)
-    alone = merge.choose(trees, torch.from_numpy(np.stack([strong] * 3)), labels, Merge())
-    assert alone.head == 1, "all know as much; head 0 stands alone"
+    equal = merge.select_head(trees, torch.from_numpy(np.stack([strong] * 3)), labels, Config())
+    assert equal.head == 1, "all have the same information; head 0 agrees with no other"
 
 
-def test_a_head_with_too_few_clusters_is_not_taken() -> None:
+def test_a_head_with_too_few_clusters_is_not_selected() -> None:
     joint, labels = heads_that_agree_at_three()
     poor = np.zeros((8, 8))
     poor[0, 0] = poor[1, 1] = 200
     both = torch.cat([torch.from_numpy(poor)[None], joint])
-    assert choose(both, np.concatenate([np.minimum(labels[:, :1], 1), labels], 1), Merge(clusters=3)).head != 0
+    result = merge_and_select(both, np.concatenate([np.minimum(labels[:, :1], 1), labels], 1), Config(n_clusters=3))
+    assert result.head != 0
 
 
-def test_nor_is_it_if_no_head_knows_anything() -> None:
+def test_it_is_not_selected_even_if_no_head_has_any_information() -> None:
     trees = [merge.build_merge_tree(np.diag(counts), 0.005) for counts in ([9.0, 9.0, 0.0], [9.0, 9.0, 9.0])]
     labels = np.stack([np.arange(30) % 2, np.arange(30) % 3], 1)
-    assert merge.choose(trees, torch.ones(2, 3, 3), labels, Merge(clusters=3)).head == 1
+    assert merge.select_head(trees, torch.ones(2, 3, 3), labels, Config(n_clusters=3)).head == 1
 
 
-def test_one_cluster_everywhere_stays_one() -> None:
+def test_a_single_cluster_stays_one() -> None:
     table = np.zeros((4, 4))
     table[2, 2] = 50
-    choice = choose(torch.from_numpy(np.stack([table, table])), np.full((20, 2), 2), Merge())
-    assert choice.clusters == 1
+    result = merge_and_select(torch.from_numpy(np.stack([table, table])), np.full((20, 2), 2), Config())
+    assert (result.n_clusters, result.outputs) == (1, [0])
 
 
 def test_grouped_counts_keep_their_sum() -> None:
@@ -163,20 +165,20 @@ def test_grouped_counts_keep_their_sum() -> None:
     assert result.sum() == joint.sum()
 
 
-def test_one_head_labels_as_it_did_among_the_others() -> None:
+def test_a_selected_head_has_the_same_logits_as_among_the_others() -> None:
     network = random_network(Config(seed=0, max_clusters=5, network=Network(width=2, space_to_depth=True)), 1, 3).eval()
     images = torch.rand(20, 1, 8, 8)
     torch.testing.assert_close(network.select_head(1).eval().logits(images), network.logits(images)[:, 1])
 
 
-def test_trials_count_every_pair_once(bars: torch.Tensor, small: Config) -> None:
+def test_every_pair_is_counted_once(bars: torch.Tensor, small: Config) -> None:
     network = random_network(Config(seed=0, max_clusters=6, network=Network(width=2)), 1, 2)
-    neighbors = alike(None, bars, small, 1)
-    trial = merge.count_boundary_pairs(network, bars, neighbors, small, 0)
+    neighbors = nearest_neighbors(bars, small, 1)
+    counts = merge.count_boundary_pairs(network, bars, neighbors, small, 0)
     most = merge.PAIRS_PER_IMAGE * len(bars)
-    wide, neighbor_pairs = (min(most, pairs) for pairs in (small.merge.augmented_pairs, small.merge.neighbor_pairs))
-    for counts, pairs in zip(trial, (wide, neighbor_pairs), strict=True):
-        assert counts.shape == (2, 6, 6)
-        assert counts.sum((1, 2)).tolist() == [pairs] * 2
+    numbers = [min(most, pairs) for pairs in (small.merge.augmented_pairs, small.merge.neighbor_pairs)]
+    for table, pairs in zip(counts, numbers, strict=True):
+        assert table.shape == (2, 6, 6)
+        assert table.sum((1, 2)).tolist() == [pairs] * 2
     again = merge.count_boundary_pairs(network, bars, neighbors, small, 0)
-    assert all(torch.equal(a, b) for a, b in zip(trial, again, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(counts, again, strict=True))

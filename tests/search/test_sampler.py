@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import torch
@@ -17,10 +18,15 @@ LARGE = sampler.LIMIT + 1
 SEARCH = Stage("search", "relaxed", 1)
 
 
-def forget() -> None:
+def clear_caches() -> None:
     """As in a new process."""
-    for kept in (order._permutation, order._windows, order._window):
-        kept.cache_clear()
+    for cached in (sampler._permutation, sampler._windows, sampler._window):
+        cached.cache_clear()
+
+
+def placeholders(count: int) -> Tensor:
+    """Images whose number matters only."""
+    return torch.zeros(1, dtype=torch.uint8).expand(count, 1, 1, 1)
 
 
 def epoch_of(images: int, batch: int, seed: int, epoch: int) -> list[Tensor]:
@@ -28,19 +34,20 @@ def epoch_of(images: int, batch: int, seed: int, epoch: int) -> list[Tensor]:
     config = Config(schedule=(SEARCH,), relaxed=Relaxed(batch_size=batch))
     step = next(schedule.steps(config, images))
     return [
-        schedule.batch_positions(replace(step, epoch=epoch, batch=index), images, seed) for index in range(step.batches)
+        schedule.batch_positions(replace(step, epoch=epoch, batch=index), placeholders(images), seed)
+        for index in range(step.batches)
     ]
 
 
 @given(st.integers(2, 3000), st.integers(2, 700), st.integers(0, 2**63 - 1), st.integers(0, 9))
-def test_few_images_come_in_one_permutation_as_they_always_did(images: int, batch: int, seed: int, epoch: int) -> None:
+def test_the_order_of_few_images_is_one_permutation(images: int, batch: int, seed: int, epoch: int) -> None:
     whole = torch.randperm(images, generator=rng.torch_generator(seed, "order", epoch))
     batches = schedule.batches_per_epoch(images, batch)
     for found, expected in zip(epoch_of(images, batch, seed, epoch), whole.tensor_split(batches), strict=True):
         assert torch.equal(found, expected)
 
 
-def test_the_limit_is_where_it_is_said_to_be() -> None:
+def test_more_images_than_the_limit_are_ordered_in_blocks() -> None:
     whole = torch.randperm(sampler.LIMIT, generator=rng.torch_generator(5, "order", 2))
     assert torch.equal(sampler.epoch_indices(sampler.LIMIT, 0, sampler.LIMIT, 5, 2), whole)
     assert torch.equal(sampler.epoch_indices(LARGE, 0, 500, 5, 2), sampler.blocked_epoch_indices(LARGE, 0, 500, 5, 2))
@@ -48,7 +55,7 @@ def test_the_limit_is_where_it_is_said_to_be() -> None:
 
 @settings(max_examples=25)
 @given(st.integers(1, 300_000), st.integers(1, 50), st.integers(0, 2**63 - 1), st.integers(0, 9))
-def test_every_image_has_one_turn_in_an_epoch(images: int, pieces: int, seed: int, epoch: int) -> None:
+def test_an_epoch_in_blocks_visits_every_image_once(images: int, pieces: int, seed: int, epoch: int) -> None:
     ends = torch.linspace(0, images, min(pieces, images) + 1).long().tolist()
     found = [sampler.blocked_epoch_indices(images, a, b, seed, epoch) for a, b in pairwise(ends) if a < b]
     assert torch.equal(torch.cat(found).sort().values, torch.arange(images))
@@ -56,7 +63,7 @@ def test_every_image_has_one_turn_in_an_epoch(images: int, pieces: int, seed: in
 
 @settings(max_examples=5)
 @given(st.integers(LARGE, 2 * LARGE), st.integers(200, 5000), st.integers(0, 99))
-def test_many_images_come_once_each_in_near_equal_batches(images: int, batch: int, seed: int) -> None:
+def test_an_epoch_of_many_images_visits_each_once_in_nearly_equal_batches(images: int, batch: int, seed: int) -> None:
     parts = epoch_of(images, batch, seed, 1)
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= 1
@@ -66,12 +73,12 @@ def test_many_images_come_once_each_in_near_equal_batches(images: int, batch: in
 
 @settings(max_examples=10)
 @given(st.integers(LARGE, 10**8), st.data(), st.integers(0, 2**63 - 1), st.integers(0, 9))
-def test_a_turn_depends_on_nothing_that_was_asked_before(
+def test_indices_do_not_depend_on_earlier_calls(
     images: int, data: st.DataObject, seed: int, epoch: int
 ) -> None:
     start = data.draw(st.integers(0, images - 2))
     stop = min(images, start + 250)
-    forget()
+    clear_caches()
     first = sampler.epoch_indices(images, start, stop, seed, epoch)
     sampler.epoch_indices(images, 0, 10, seed, epoch + 1)
     sampler.epoch_indices(images, images - 1, images, seed, epoch)
@@ -81,7 +88,7 @@ def test_a_turn_depends_on_nothing_that_was_asked_before(
     assert 0 <= int(first.min()) <= int(first.max()) < images
 
 
-def test_what_is_handed_out_can_be_changed_without_harm() -> None:
+def test_changing_the_returned_indices_does_not_change_later_ones() -> None:
     for images in (100, LARGE):
         first = sampler.epoch_indices(images, 0, 50, 0, 0)
         kept = first.clone()
@@ -91,7 +98,7 @@ def test_what_is_handed_out_can_be_changed_without_harm() -> None:
 
 @given(st.integers(LARGE, 10**7), st.integers(0, 999))
 @settings(max_examples=10)
-def test_a_batch_is_mixed_from_all_over_the_file(images: int, seed: int) -> None:
+def test_a_batch_holds_images_from_all_over_the_file(images: int, seed: int) -> None:
     batch = sampler.epoch_indices(images, 1000, 1250, seed, 0)
     assert len(torch.unique(batch // sampler.BLOCK)) > 150
     tenths = torch.bincount(batch * 10 // images, minlength=10)
@@ -109,7 +116,7 @@ def test_successive_batches_are_read_from_few_stretches() -> None:
 
 @settings(max_examples=5)
 @given(st.integers(LARGE, 2 * LARGE), st.integers(2000, 70_000), st.integers(0, 99))
-def test_what_comes_is_announced_once_and_in_time(images: int, batch: int, seed: int) -> None:
+def test_every_block_is_announced_once_and_before_it_is_read(images: int, batch: int, seed: int) -> None:
     announced = torch.zeros(images, dtype=torch.long)
     for start in range(0, images, batch):
         for first, last in sampler.upcoming_blocks(images, start, min(images, start + batch), seed, 0):
@@ -119,19 +126,18 @@ def test_what_comes_is_announced_once_and_in_time(images: int, batch: int, seed:
     assert sampler.upcoming_blocks(sampler.LIMIT, 0, 250, seed, 0) == []
 
 
-def test_the_trainer_s_batches_announce_what_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[list[tuple[int, int]]] = []
-    monkeypatch.setattr(schedule, "announce", lambda _, stretches: heard.append(stretches))
+def test_batches_announce_the_coming_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    announced: list[list[tuple[int, int]]] = []
+    monkeypatch.setattr(schedule, "announce", lambda _, stretches: announced.append(stretches))
     step = next(schedule.steps(Config(schedule=(SEARCH,)), LARGE))
-    pixels = torch.zeros(1, dtype=torch.uint8).expand(LARGE, 1, 1, 1)
-    found = [schedule.batch_positions(replace(step, batch=index), LARGE, 0, pixels) for index in range(3)]
+    found = [schedule.batch_positions(replace(step, batch=index), placeholders(LARGE), 0) for index in range(3)]
     assert torch.equal(torch.cat(found), torch.cat(epoch_of(LARGE, 250, 0, 0)[:3]))
-    assert heard == [sampler.upcoming_blocks(LARGE, 0, 250, 0, 0)]
-    assert heard[0]
+    assert announced == [sampler.upcoming_blocks(LARGE, 0, 250, 0, 0)]
+    assert announced[0]
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"epoch": 1}, {"purpose": "balance"}])
-def test_other_seeds_epochs_and_purposes_have_other_orders(change: dict[str, int]) -> None:
-    same = {"seed": 0, "epoch": 0}
-    first, second = (sampler.blocked_epoch_indices(10_000, 0, 200, **wish) for wish in (same, same | change))  # type: ignore[arg-type]
+def test_other_seeds_epochs_and_purposes_have_other_orders(change: dict[str, Any]) -> None:
+    same: dict[str, Any] = {"seed": 0, "epoch": 0}
+    first, second = (sampler.blocked_epoch_indices(10_000, 0, 200, **given) for given in (same, same | change))
     assert not torch.equal(first, second)

@@ -17,7 +17,7 @@ def config(*stages: Stage, batch: int = 10) -> Config:
 
 def test_a_small_schedule_by_hand() -> None:
     plan = list(schedule.steps(config(Stage("a", "evolution", 2), Stage("b", "evolution", 4, passes=2, every=2)), 15))
-    # Two batches an epoch; consolidation after epochs 4 and 6 of the run (counted from 1), as algorithm 1 says.
+    # Two batches an epoch; consolidation after epochs 4 and 6 of the run (counted from 1), as in algorithm 1.
     e, c = "evolution", "consolidate"
     assert [step.kind for step in plan] == [e] * 4 + [e] * 4 + [c] * 2 + [e] * 4 + [c] * 2
     assert [step.number for step in plan] == list(range(16))
@@ -45,11 +45,12 @@ def test_the_first_period_begins_after_the_warm_up() -> None:
 
 
 @given(st.integers(2, 500), st.integers(2, 200), st.integers(0, 5), st.integers(0, 99))
-def test_an_epoch_holds_every_image_once_in_near_equal_batches(images: int, batch: int, epoch: int, seed: int) -> None:
+def test_an_epoch_visits_every_image_once_in_nearly_equal_batches(images: int, batch: int, epoch: int, seed: int) -> None:
     batches = schedule.batches_per_epoch(images, batch)
     step = next(schedule.steps(config(Stage("a", "evolution", 1), batch=batch), images))
+    pixels = torch.zeros(images, 1, 1, 1, dtype=torch.uint8)
     parts = [
-        schedule.batch_positions(replace(step, epoch=epoch, batch=index), images, seed) for index in range(batches)
+        schedule.batch_positions(replace(step, epoch=epoch, batch=index), pixels, seed) for index in range(batches)
     ]
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= 1
@@ -59,8 +60,9 @@ def test_an_epoch_holds_every_image_once_in_near_equal_batches(images: int, batc
 
 def test_epochs_are_shuffled_differently() -> None:
     step = next(schedule.steps(config(Stage("a", "evolution", 1)), 50))
-    orders = [schedule.batch_positions(replace(step, epoch=epoch), 50, 0).tolist() for epoch in range(3)]
-    assert orders[0] != orders[1] != orders[2]
+    pixels = torch.zeros(50, 1, 1, 1, dtype=torch.uint8)
+    orders = {tuple(schedule.batch_positions(replace(step, epoch=epoch), pixels, 0).tolist()) for epoch in range(3)}
+    assert len(orders) == 3
 
 
 def test_the_count_is_the_number_of_steps(small: Config) -> None:

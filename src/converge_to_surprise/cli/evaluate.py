@@ -33,8 +33,8 @@ class Command:
 
 
 def execute(command: Command, console: Console) -> None:
+    from ..config.images import ImageOptions
     from ..data import datasets
-    from ..data.image_options import ImageOptions
     from ..data.listing import looks_like_classes
     from ..model.assessment import assess
     from ..runs.folder import RunFolder

@@ -79,7 +79,7 @@ SHORT_HELP = (
 
 
 def execute(request: Request, console: Console) -> None:
-    from ..data.image_options import ImageOptions, check_image_size
+    from ..config.images import ImageOptions, check_image_size
     from ..data.store import check_clusterable
     from ..distributed import launch
     from ..runs import session
@@ -144,7 +144,7 @@ class Watching:
 
 def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching, console: Console) -> None:
     """Work through the remaining schedule, show it, and print what was found."""
-    from ..data.image_options import count_kinds, files_line
+    from ..data.skipped import count_kinds, files_line
     from ..report.events import event_files
     from ..report.live import serve
     from ..report.page import write_report

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from ..config.images import ImageOptions
     from ..data.datasets import Dataset
-    from ..data.image_options import ImageOptions
 
 
 def load_images(

@@ -42,7 +42,7 @@ class Command:
 
 def execute(command: Command, console: Console) -> None:
     from ..data.decode import own_pillow_warnings
-    from ..data.image_options import files_line
+    from ..data.skipped import files_line
     from ..data.source import CHUNK, Source
     from ..distributed import launch
     from ..runs import predict as prediction

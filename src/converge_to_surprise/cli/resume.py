@@ -29,7 +29,7 @@ class Command:
 
 
 def execute(command: Command, console: Console) -> None:
-    from ..data.image_options import ImageOptions
+    from ..config.images import ImageOptions
     from ..runs import session
     from ..runs.folder import RunFolder
     from .fit import Watching, train

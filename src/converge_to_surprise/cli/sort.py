@@ -16,7 +16,7 @@ from ..config.text import one_line
 from .output import say
 
 if TYPE_CHECKING:
-    from ..data.image_options import SkippedFile
+    from ..data.skipped import SkippedFile
     from ..runs.sort import Plan, SortOptions
 
 SHOWN = 10

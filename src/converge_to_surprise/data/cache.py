@@ -24,12 +24,14 @@ import numpy.typing as npt
 import PIL
 from filelock import FileLock, Timeout
 
+from ..config.images import ImageOptions
 from .decode import DECODER, Shape
 from .formats import optional_decoders
-from .image_options import ImageOptions, SkippedFile, working_shape
 from .listing import Listing
 from .pictures import stream
+from .skipped import SkippedFile
 from .store import map_array
+from .working_size import working_shape
 
 Progress = Callable[[int, int], None]
 """Called with the number of files done and of all files."""

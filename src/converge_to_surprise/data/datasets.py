@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import fetch_openml, load_digits
 
+from ..config.images import ImageOptions
 from ..config.presets import canonical
 from .array_file import read_arrays
 from .arrays import Sizing
@@ -24,11 +25,12 @@ from .cache import Decoded, Progress, cached
 from .decode import Shape
 from .formats import readable
 from .idx import find_idx, labels_beside, looks_like_idx, read_idx
-from .image_options import ImageOptions, SkippedFile, array_size, first_reasons, size_like
 from .listing import Listing, list_folder, looks_like_classes, with_folder_classes
 from .shared_decoding import shared_decoder
+from .skipped import SkippedFile, first_reasons
 from .store import ImageStore, to_store
 from .tables import SUFFIXES, list_table
+from .working_size import array_size, size_like
 
 Split = Literal["train", "test"]
 ARRAYS = (".npz", ".npy")

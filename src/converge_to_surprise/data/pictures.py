@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .decode import BadPicture, Shape, decode
-from .image_options import SkippedFile
 from .listing import Listing
+from .skipped import SkippedFile
 
 CHUNK = 256
 """Files in a chunk, at most."""

@@ -14,9 +14,9 @@ from ..distributed import launch
 from ..distributed.group import current
 from .cache import DecodedRows, Decoder, Progress, decode_rows
 from .decode import Shape
-from .image_options import SkippedFile
 from .listing import Listing
 from .pictures import CHUNK
+from .skipped import SkippedFile
 
 
 def shared_decoder() -> Decoder | None:

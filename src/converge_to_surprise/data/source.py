@@ -15,10 +15,11 @@ from torch import Tensor
 from . import datasets
 from .arrays import BYTES, to_images
 from .formats import optional_decoders
-from .image_options import SkippedFile, size_like
 from .listing import Listing
 from .pictures import stream
+from .skipped import SkippedFile
 from .store import fingerprint
+from .working_size import size_like
 
 Shape = tuple[int, int, int]
 CHUNK = 1000

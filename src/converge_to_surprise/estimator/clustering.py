@@ -17,9 +17,9 @@ from torch import nn
 
 from ..config import Config, SearchName, presets
 from ..config import files as configfile
+from ..config.images import Color
 from ..config.storage import write_atomically
 from ..core import surprise
-from ..data.image_options import Color
 from ..data.store import ImageStore, check_clusterable
 from ..model import onnx_file as onnxfile
 from ..model.assessment import evaluate

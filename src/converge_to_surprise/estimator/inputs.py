@@ -16,11 +16,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from ..config.images import ImageOptions
 from ..data.arrays import BYTES, Scale, natural_scale, to_images, to_nchw, to_numpy, unflatten
 from ..data.datasets import open_listing
-from ..data.image_options import ImageOptions, SkippedFile, array_size, nothing_readable, size_like, working_shape
 from ..data.listing import Listing, list_paths
 from ..data.pictures import stream
+from ..data.skipped import SkippedFile, nothing_readable
+from ..data.working_size import array_size, size_like, working_shape
 
 if TYPE_CHECKING:
     from .clustering import SurpriseClustering

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..data.arrays import Scale
-from ..data.image_options import SkippedFile
+from ..data.skipped import SkippedFile
 from ..model import model_file
 from ..model.inference import Outputs
 from ..search.restarts import Fitted

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from .. import __version__
+from ..config.images import ImageOptions
 from ..config.presets import canonical
 from ..core.panels import Panel, choose_panels
 from ..data import datasets
 from ..data.cache import Progress
-from ..data.image_options import ImageOptions
 from ..data.store import ImageStore, fingerprint
 from ..model.cluster_model import Annotations, Model
 from ..runs.annotations import no_annotations, read_annotations

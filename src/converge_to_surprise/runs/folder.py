@@ -29,9 +29,9 @@ from filelock import FileLock, Timeout
 
 from ..config import Config
 from ..config.files import overlay, to_dict, typed
+from ..config.images import LabelSource
 from ..config.storage import read_json, write_atomically, write_json, wrong_version
 from ..config.text import parse_json
-from ..data.image_options import LabelSource
 from ..search.record import Record
 
 FORMAT = "converge-to-surprise run"

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ..config.storage import write_atomically
-from ..data.image_options import SkippedFile
+from ..data.skipped import SkippedFile
 from ..model.cluster_model import Model, Prediction
 from ..model.inference import Outputs
 from ..search.restarts import Fitted

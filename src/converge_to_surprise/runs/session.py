@@ -15,10 +15,10 @@ import torch
 
 from .. import __version__
 from ..config import Config
+from ..config.images import ImageOptions, LabelSource
 from ..config.storage import write_json
 from ..data import datasets
 from ..data.datasets import Dataset
-from ..data.image_options import ImageOptions, LabelSource
 from ..data.store import fingerprint
 from ..distributed import launch
 from ..distributed.errors import WorkerLost

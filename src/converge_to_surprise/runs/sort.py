@@ -21,7 +21,7 @@ from typing import NamedTuple
 import torch
 
 from ..config.storage import write_atomically
-from ..data.image_options import SkippedFile
+from ..data.skipped import SkippedFile
 from ..data.source import Chunk, Source
 from ..model.cluster_model import Model
 from . import sort_journal as journal

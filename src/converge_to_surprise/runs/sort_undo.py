@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..config.storage import flush_folder
-from ..data.image_options import SkippedFile
+from ..data.skipped import SkippedFile
 from . import sort_journal as journal
 from .labels import write_quarantine
 from .place_file import PART, How, Skip, put_back, same_file, same_time
