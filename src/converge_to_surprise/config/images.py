@@ -38,6 +38,8 @@ class ImageOptions:
 
 def check_image_size(value: object, name: str) -> None:
     """Refuse a value that is neither None nor a side in pixels. ``name`` is the user's name for it."""
-    whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
-    if value is not None and not (whole and SMALLEST_SIDE <= operator.index(value) <= LARGEST_SIDE):
+    if value is None:
+        return
+    side = operator.index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else 0
+    if not SMALLEST_SIDE <= side <= LARGEST_SIDE:
         raise ValueError(f"{name} is {value!r}; it must be an integer from {SMALLEST_SIDE} to {LARGEST_SIDE}")
