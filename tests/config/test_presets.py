@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from converge_to_surprise.config import Config, Stage
-from converge_to_surprise.config.presets import PresetName, resolve
+from converge_to_surprise.config.presets import AUGMENTATION, KNOWN_SIZES, UPSAMPLE, PresetName, canonical, resolve
+from converge_to_surprise.data import datasets
 from converge_to_surprise.search.evolution import fraction_perturbed
 from converge_to_surprise.search.schedule import batch_positions, batches_per_epoch, count_steps, steps
 
@@ -185,3 +186,25 @@ def test_few_images_of_ones_own_get_the_longer_schedule() -> None:
     assert sum(stage.epochs for stage in resolve("paper", None, "mine", 9_999, (1, 8, 8)).schedule) == 9000
     assert sum(stage.epochs for stage in resolve("paper", None, "mine", 10_000, (1, 8, 8)).schedule) == 3000
     assert resolve("paper", None, "mine", 10_000, (1, 8, 8)).schedule[-1] == Stage("strong", "evolution", 1000, 4, 25)
+
+
+def test_known_sizes_are_those_of_the_data_sets() -> None:
+    """Only the digits come with a library; the other sizes are the published ones."""
+    store = datasets.load("digits").train
+    assert KNOWN_SIZES["digits"] == (len(store), store.shape)
+    assert {name: count for name, (count, _) in KNOWN_SIZES.items() if name in IMAGES} == IMAGES
+    assert {name: shape for name, (_, shape) in KNOWN_SIZES.items() if name in SIDE} == {
+        name: (1, side, side) for name, side in SIDE.items()
+    }
+
+
+def test_everything_that_is_known_of_data_sets_is_known_of_the_same_ones() -> None:
+    assert set(KNOWN_SIZES) == set(AUGMENTATION) == set(UPSAMPLE)
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("mnist", "mnist"), ("Fashion_MNIST", "fashion-mnist"), ("USPS", "usps"), ("digit", None), ("./mnist", None)],
+)
+def test_names_of_data_sets(source: str, name: str | None) -> None:
+    assert canonical(source) == name

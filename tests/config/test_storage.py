@@ -12,7 +12,14 @@ from typing import Any
 
 import pytest
 
-from converge_to_surprise.config.storage import flush_folder, read_json, write_atomically, write_json
+from converge_to_surprise.config.storage import (
+    flush_folder,
+    read_bounded,
+    read_json,
+    write_atomically,
+    write_json,
+    wrong_version,
+)
 
 
 def full_disk(*_: Any, **__: Any) -> None:
@@ -137,3 +144,20 @@ def test_garbage_is_named(tmp_path: Path, content: bytes) -> None:
 def test_missing_json_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"cannot read .*none\.json"):
         read_json(tmp_path / "none.json")
+
+
+def test_a_file_of_version_1_is_said_to_be_of_the_first_release() -> None:
+    assert wrong_version(1, 2).startswith("it was made by version 0.1 of this program")
+    assert wrong_version("x", 2) == "its format has version 'x'; this program reads version 2"
+
+
+def test_reading_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"1234")
+    assert read_bounded(path, 4) == b"1234"
+    with pytest.raises(ValueError, match="more than 3 bytes"):
+        read_bounded(path, 3)
+    with pytest.raises(ValueError, match="not a regular file"):
+        read_bounded(tmp_path, 4)
+    with pytest.raises(ValueError, match="no such file"):
+        read_bounded(tmp_path / "none", 4)

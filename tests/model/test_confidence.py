@@ -1,4 +1,4 @@
-"""Confidence that means something: fitted to what augmented views are given."""
+"""Calibrated confidence: the probability that an augmented view gets the same cluster."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model import confidence
 from converge_to_surprise.model.backbone import random_network
-from converge_to_surprise.model.inference import map_views, run_all
+from converge_to_surprise.model.inference import run_all
 
 
 @settings(max_examples=20, deadline=None)
 @given(true=st.floats(1, 40), seed=st.integers(0, 1000))
-def test_the_sharpness_that_made_the_labels_is_found(true: float, seed: int) -> None:
+def test_the_sharpness_that_generated_the_labels_is_recovered(true: float, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     outputs = torch.nn.functional.normalize(torch.randn(4000, 5, generator=generator), dim=1)
     chances = torch.softmax(true * outputs, 1)
     seen = torch.multinomial(chances, 1, generator=generator)[:, 0]
-    # The labels of sharp outputs are hardly ever in doubt and say little: the tolerance is six standard errors.
+    # The labels of sharp outputs carry little information: the tolerance is six standard errors.
     information = ((chances * outputs**2).sum(1) - (chances * outputs).sum(1) ** 2).sum()
     error = 6 * float(information) ** -0.5
     assert error < true / 2
     assert confidence.sharpness_of(outputs, seen) == pytest.approx(true, rel=0.01, abs=error)
 
 
-def test_without_any_doubt_the_confidence_is_1() -> None:
+def test_labels_that_always_agree_give_a_confidence_of_1() -> None:
     outputs = torch.eye(3).repeat(50, 1)
     sharpness = confidence.sharpness_of(outputs, outputs.argmax(1))
-    assert sharpness <= confidence.LARGEST
+    assert sharpness <= confidence.MAX_SHARPNESS
     assert torch.softmax(sharpness * outputs, 1).max(1).values.min() > 0.9999
 
 
-def test_without_any_agreement_it_is_the_smallest() -> None:
+def test_labels_that_never_agree_give_the_smallest_sharpness() -> None:
     outputs = torch.eye(3).repeat(50, 1)
     assert confidence.sharpness_of(outputs, (outputs.argmax(1) + 1) % 3) == pytest.approx(1, abs=0.01)
 
 
-def test_confidence_is_how_often_augmented_views_agree() -> None:
-    """Calibration: among images with confidence c, augmented views get the same cluster in a share c of the cases."""
+def test_confidence_is_the_frequency_with_which_augmented_views_agree() -> None:
+    """Calibration: among images with confidence c, augmented views get the same cluster with frequency c."""
     images, _ = striped_images(600)
     config = Config(augmentation=Augmentation(rotation=40, crop=2, brightness=0.3))
     network = random_network(Config(seed=1, max_clusters=4, network=Network(width=4)), 1, 1)
@@ -53,9 +53,9 @@ def test_confidence_is_how_often_augmented_views_agree() -> None:
             features = network.features(view)
         network.head.bias.copy_(-(network.head.weight @ features.mean(0)))
     sharpness = confidence.fit_sharpness(network, images, config)
-    assert 1 < sharpness < confidence.LARGEST
-    reading = run_all(network, images, config.views, sharpness)
-    sure = reading.probabilities.max(1).values
+    assert 1 < sharpness < confidence.MAX_SHARPNESS
+    outputs = run_all(network, images, config.views, sharpness, keep=("probabilities",))
+    confident = outputs.probabilities.max(1).values
     generator = torch.Generator().manual_seed(9)
     network.eval()
     agreed = torch.zeros(len(images))
@@ -63,15 +63,15 @@ def test_confidence_is_how_often_augmented_views_agree() -> None:
         for view in make_views(to_float(images), config.views, generator):
             with torch.no_grad():
                 changed = augment(view, config.augmentation, generator, signed=False)
-                agreed += (network(changed).argmax(1) == reading.output) / 20
-    assert abs(float(sure.mean() - agreed.mean())) < 0.05
-    order = np.argsort(sure.numpy())
+                agreed += (network(changed).argmax(1) == outputs.winner) / 20
+    assert abs(float(confident.mean() - agreed.mean())) < 0.05
+    order = np.argsort(confident.numpy())
     least, most = order[:200], order[-200:]
     assert agreed[least].mean() < agreed[most].mean()
-    assert abs(float(sure[most].mean() - agreed[most].mean())) < 0.12
+    assert abs(float(confident[most].mean() - agreed[most].mean())) < 0.12
 
 
-def test_it_is_drawn_from_the_seed_and_leaves_the_network_alone() -> None:
+def test_the_sharpness_is_determined_by_the_seed_and_the_network_is_not_changed() -> None:
     images, _ = striped_images(50)
     config = Config(augmentation=Augmentation(rotation=40))
     network = random_network(Config(seed=1, max_clusters=4, network=Network(width=2)), 1, 1).train()
@@ -79,10 +79,3 @@ def test_it_is_drawn_from_the_seed_and_leaves_the_network_alone() -> None:
     assert confidence.fit_sharpness(network, images, config) == confidence.fit_sharpness(network, images, config)
     assert network.training
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
-
-
-def test_a_few_images_are_filled_up_and_cut_again() -> None:
-    images, _ = striped_images(3)
-    network = random_network(Config(seed=1, max_clusters=4, network=Network(width=2)), 1, 1)
-    found = list(map_views(network, images, Config().views, network.forward))
-    assert [len(view) for pair in found for view in pair] == [3, 3]

@@ -20,7 +20,7 @@ from converge_to_surprise.search.sampler import BLOCK, WINDOW
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(0, 99))
-def test_median_balance_takes_the_paper_s_numbers(labels: list[int], seed: int) -> None:
+def test_median_balance_agrees_with_the_paper(labels: list[int], seed: int) -> None:
     chosen = consolidate.median_balance(torch.tensor(labels), torch.Generator().manual_seed(seed))
     taken = [labels[position] for position in chosen.tolist()]
     assert {k: taken.count(k) for k in set(taken)} == {k: n for k, n in reference.balanced_sizes(labels).items() if n}
@@ -44,7 +44,7 @@ def test_large_clusters_are_sub_sampled_uniformly() -> None:
 
 
 def test_many_images_are_read_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in an epoch of the search: shuffled, but of a large file only a few blocks at a time."""
+    """As in an epoch of the search: shuffled, but only a few blocks of a large file at a time."""
     labels = torch.arange(200_000) % 5
     monkeypatch.setattr(consolidate, "LIMIT", 100_000)
     chosen = consolidate.median_balance(labels, torch.Generator().manual_seed(0))
@@ -70,8 +70,8 @@ def test_the_surrogate_set_holds_contributing_images_with_their_cluster(
     assert sum(expected.values()) == len(positions)
 
 
-def trained(scale: float = 1.0, passes: int = 6) -> tuple[ClusterNetwork, ClusterNetwork, Tensor, Config]:
-    """A network that tells bars apart a little, before and after consolidation."""
+def consolidated(scale: float = 1.0, passes: int = 6) -> tuple[ClusterNetwork, ClusterNetwork, Tensor, Config]:
+    """A network that distinguishes stripes a little, before and after consolidation."""
     images, _ = striped_images(200)
     config = Config(threads=1, consolidation=Consolidation(batch_size=50, logit_scale=scale, learning_rate=5e-3))
     for seed in range(50):
@@ -86,14 +86,14 @@ def trained(scale: float = 1.0, passes: int = 6) -> tuple[ClusterNetwork, Cluste
             break
     before = random_network(Config(seed=0, max_clusters=6, network=Network(width=4)), 1, 1)
     before.load_state_dict(network.state_dict())
-    descent = consolidate.optimizer(network, config)
+    optimizer = consolidate.new_optimizer(network, config)
     for step in range(passes):
-        consolidate.consolidation_pass(network, descent, images, config, step)
+        consolidate.consolidation_pass(network, optimizer, images, config, step)
     return before, network, images, config
 
 
 def test_consolidation_raises_the_agreement_of_the_views() -> None:
-    before, after, images, config = trained(scale=10)
+    before, after, images, config = consolidated(scale=10)
 
     def agreement(network: ClusterNetwork) -> float:
         labels_i, labels_j = label_views(network, images, config.views)
@@ -102,33 +102,33 @@ def test_consolidation_raises_the_agreement_of_the_views() -> None:
     assert agreement(after) > agreement(before) + 0.02
 
 
-def test_the_logit_scale_matters() -> None:
-    assert not torch.equal(flatten(trained(1, 1)[1]), flatten(trained(10, 1)[1]))
+def test_the_logit_scale_changes_the_gradient() -> None:
+    assert not torch.equal(flatten(consolidated(1, 1)[1]), flatten(consolidated(10, 1)[1]))
 
 
-def test_a_pass_repeats_itself_exactly_and_differs_from_step_to_step(bars: Tensor, small: Config) -> None:
-    def passed(step: int) -> tuple[Tensor, int]:
-        network = trained(passes=0)[0]
+def test_a_pass_is_reproducible_and_differs_from_step_to_step(small: Config) -> None:
+    def after_one_pass(step: int) -> tuple[Tensor, int]:
+        network = consolidated(passes=0)[0]
         images, _ = striped_images(200)
         config = replace(small, consolidation=Consolidation(batch_size=50))
         _, _, views = consolidate.consolidation_pass(
-            network, consolidate.optimizer(network, config), images, config, step
+            network, consolidate.new_optimizer(network, config), images, config, step
         )
         return flatten(network), views
 
-    first, views = passed(0)
+    first, views = after_one_pass(0)
     assert views > 0
-    assert torch.equal(first, passed(0)[0])
-    assert not torch.equal(first, passed(1)[0])
+    assert torch.equal(first, after_one_pass(0)[0])
+    assert not torch.equal(first, after_one_pass(1)[0])
 
 
-def test_nothing_surprising_means_nothing_is_trained(bars: Tensor, small: Config) -> None:
+def test_without_surprising_clusters_nothing_is_trained(bars: Tensor, small: Config) -> None:
     network = random_network(Config(seed=0, max_clusters=6, network=Network(width=2)), 1, 1)
     with torch.no_grad():
         network.head.bias[3] = 100.0  # collapse: every view goes to output 3
     before = flatten(network)
     labels_i, labels_j, views = consolidate.consolidation_pass(
-        network, consolidate.optimizer(network, small), bars, small, 0
+        network, consolidate.new_optimizer(network, small), bars, small, 0
     )
     assert views == 0
     assert bool((labels_i == 3).all() and (labels_j == 3).all())
@@ -136,6 +136,6 @@ def test_nothing_surprising_means_nothing_is_trained(bars: Tensor, small: Config
 
 
 def test_cross_entropy_on_normalized_logits_has_the_floor_of_the_paper() -> None:
-    """With K = 64 and scale 1 the loss cannot fall below log(1 + 63/e) = 3.18: why the scale is a setting."""
+    """With K = 64 and scale 1 the loss cannot fall below log(1 + 63/e) = 3.18: therefore the scale is a setting."""
     perfect = F.normalize(torch.eye(64), dim=1)
     assert float(F.cross_entropy(perfect, torch.arange(64))) == pytest.approx(3.18, abs=0.01)

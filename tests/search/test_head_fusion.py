@@ -4,81 +4,86 @@ import numpy as np
 import pytest
 import torch
 
-from converge_to_surprise.config import Config, Merge, Network
+from converge_to_surprise.config import Config, Network
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.inference import label_views, view_features
+from converge_to_surprise.model.merge_tree import MergeResult
 from converge_to_surprise.search import merge
-from converge_to_surprise.search.head_fusion import condense, fit_head, move_subclusters, vote
-from converge_to_surprise.search.neighbors import alike
+from converge_to_surprise.search.head_fusion import Evidence, fit_head, fuse_heads, move_subclusters, vote
+from converge_to_surprise.search.neighbors import nearest_neighbors
 
 
-def choice(head: int, agreement: list[float]) -> merge.MergeResult:
-    return merge.MergeResult(2, head, [0, 1], [], {}, [], agreement)
+def result_of(head: int, agreement: list[float]) -> MergeResult:
+    return MergeResult(2, head, [0, 1], [], {}, [], agreement)
 
 
-def test_like_minded_heads_vote_and_others_do_not() -> None:
+def test_heads_that_agree_vote_and_others_do_not() -> None:
     sure, doubtful = [0.9, 0.1], [0.45, 0.55]
     swapped = [0.1, 0.9]  # the same cluster under another number
     far = [0.0, 1.0]
-    # The first two images settle which numbers mean the same; the third is the one in doubt.
+    # The first two images determine which numbers correspond; the third is the doubtful one.
     pooled = np.array([[sure, sure, swapped, far], [swapped, swapped, sure, far], [doubtful, sure, swapped, far]])
-    assert vote(pooled, choice(0, [1.0, 0.95, 0.95, 0.2])).tolist() == [0, 1, 0]
-    assert vote(pooled, choice(0, [1.0, 0.2, 0.2, 0.2])).tolist() == [0, 1, 1]
+    assert vote(pooled, result_of(0, [1.0, 0.95, 0.95, 0.2])).tolist() == [0, 1, 0]
+    assert vote(pooled, result_of(0, [1.0, 0.2, 0.2, 0.2])).tolist() == [0, 1, 1]
 
 
 def test_a_head_with_fewer_clusters_has_no_vote() -> None:
     pooled = np.array([[[0.9, 0.1], [np.nan, np.nan]]])
-    assert vote(pooled, choice(0, [1.0, 1.0])).tolist() == [0]
+    assert vote(pooled, result_of(0, [1.0, 1.0])).tolist() == [0]
 
 
-def strangers(moved: int, stayed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """100 images of cluster 0 with a part of 20 that has links to cluster 1 and to the rest of its own."""
+def misplaced_subcluster(moved: int, stayed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Clusters, subclusters and neighbors of 200 images.
+
+    Each of the first 20 images of cluster 0, a subcluster, has ``moved`` neighbors in cluster 1 and ``stayed`` in the
+    rest of cluster 0.
+    """
     clusters = np.repeat([0, 1], [100, 100])
-    parts = np.repeat([5, 6, 7], [20, 80, 100])[:, None]
-    links = np.arange(200)[:, None].repeat(moved + stayed, 1)
-    links[:20, :moved] = 150
-    links[:20, moved:] = 50
-    return clusters, parts, links
+    subclusters = np.repeat([5, 6, 7], [20, 80, 100])[:, None]
+    neighbors = np.arange(200)[:, None].repeat(moved + stayed, 1)
+    neighbors[:20, :moved] = 150
+    neighbors[:20, moved:] = 50
+    return clusters, subclusters, neighbors
 
 
-def test_a_part_goes_where_its_neighbors_are() -> None:
-    clusters, parts, links = strangers(moved=3, stayed=1)
-    result = move_subclusters(clusters, parts, links)
+def test_a_subcluster_moves_to_the_cluster_of_its_neighbors() -> None:
+    clusters, subclusters, neighbors = misplaced_subcluster(moved=3, stayed=1)
+    result = move_subclusters(clusters, subclusters, neighbors)
     assert (result[:20] == 1).all()
     assert (result[20:] == clusters[20:]).all()
-    assert (clusters[:20] == 0).all(), "the given clusters are left as they were"
+    assert (clusters[:20] == 0).all(), "the argument is not changed"
 
 
 @pytest.mark.parametrize(("moved", "stayed"), [(3, 2), (30, 20), (1, 1), (1, 3)])
-def test_a_part_stays_unless_its_neighbors_are_clearly_elsewhere(moved: int, stayed: int) -> None:
-    clusters, parts, links = strangers(moved, stayed)
-    assert (move_subclusters(clusters, parts, links) == clusters).all()
+def test_a_subcluster_stays_unless_its_neighbors_are_clearly_elsewhere(moved: int, stayed: int) -> None:
+    clusters, subclusters, neighbors = misplaced_subcluster(moved, stayed)
+    assert (move_subclusters(clusters, subclusters, neighbors) == clusters).all()
 
 
-def test_links_within_a_part_do_not_count() -> None:
-    clusters, parts, links = strangers(moved=3, stayed=1)
+def test_neighbors_within_a_subcluster_do_not_count() -> None:
+    clusters, subclusters, neighbors = misplaced_subcluster(moved=3, stayed=1)
     within = np.arange(200)[:, None].repeat(10, 1)
-    result = move_subclusters(clusters, parts, np.concatenate([links, within], 1))
+    result = move_subclusters(clusters, subclusters, np.concatenate([neighbors, within], 1))
     assert (result[:20] == 1).all()
 
 
-def test_few_links_prove_nothing() -> None:
-    clusters, parts, links = strangers(moved=3, stayed=1)
-    links[:18] = np.arange(18)[:, None]
-    assert (move_subclusters(clusters, parts, links) == clusters).all()
+def test_few_neighbors_are_not_enough_evidence() -> None:
+    clusters, subclusters, neighbors = misplaced_subcluster(moved=3, stayed=1)
+    neighbors[:18] = np.arange(18)[:, None]
+    assert (move_subclusters(clusters, subclusters, neighbors) == clusters).all()
 
 
-def test_the_larger_half_of_a_cluster_is_the_cluster() -> None:
-    clusters, parts, links = strangers(moved=3, stayed=1)
-    parts[:60] = 5
-    links[:60, :3], links[:60, 3:] = 150, 90
-    assert (move_subclusters(clusters, parts, links) == clusters).all()
+def test_the_larger_half_of_a_cluster_does_not_move() -> None:
+    clusters, subclusters, neighbors = misplaced_subcluster(moved=3, stayed=1)
+    subclusters[:60] = 5
+    neighbors[:60, :3], neighbors[:60, 3:] = 150, 90
+    assert (move_subclusters(clusters, subclusters, neighbors) == clusters).all()
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3])
-def test_a_fitted_head_repeats_the_labels_and_unused_outputs_never_win(classes: int) -> None:
+def test_a_fitted_head_reproduces_the_labels_and_unused_outputs_never_win(classes: int) -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(0, classes, 300)
     centers = np.array([[6.0, 0], [0, 6], [-6, -6]])
@@ -87,8 +92,8 @@ def test_a_fitted_head_repeats_the_labels_and_unused_outputs_never_win(classes: 
     assert ((features @ weight.T + bias).argmax(1) == labels * 2).mean() > 0.98
 
 
-def test_the_condensed_network_has_an_output_for_every_cluster_and_labels_as_the_head_did(small: Config) -> None:
-    """Two clusters that a threshold on a feature tells apart; the head's other outputs never win."""
+def test_the_fused_network_has_an_output_for_every_cluster_and_labels_like_the_head(small: Config) -> None:
+    """Two clusters that are separated by a threshold on one feature; the other outputs of the head never win."""
     images, _ = striped_images(300)
     network = random_network(Config(seed=0, max_clusters=4, network=Network(width=4)), 1, 1).train()
     view, _ = make_views(to_float(images), small.views)
@@ -104,12 +109,13 @@ def test_the_condensed_network_has_an_output_for_every_cluster_and_labels_as_the
     assert 50 < int(labels.sum()) < 250
     trees = [merge.build_merge_tree(np.diag([5.0, 5.0, 0.0, 0.0]), 0.005)]
     neighbor_pairs = torch.diag(torch.tensor([5.0, 5.0, 0.0, 0.0]))[None]
-    picked = merge.choose(trees, neighbor_pairs, labels[:, None].numpy(), Merge())
-    assert picked.clusters == 2
-    seen = view_features(network, images, small.views)
-    single = condense(network, images, seen, alike(None, images, small, 1), trees, picked, small, 0)
-    assert (single.heads, single.clusters) == (1, 2)
-    backbone = "units.0.conv.weight"
-    assert torch.equal(single.get_parameter(backbone), network.get_parameter(backbone))
-    found, _ = label_views(single, images, small.views)
+    result = merge.select_head(trees, neighbor_pairs, labels[:, None].numpy(), Config())
+    assert result.n_clusters == 2
+    features = view_features(network, images, small.views)
+    evidence = Evidence(features, nearest_neighbors(images, small, 1), trees, result)
+    fused = fuse_heads(network, images, evidence, small, 0)
+    assert (fused.heads, fused.n_outputs) == (1, 2)
+    weights = "units.0.conv.weight"
+    assert torch.equal(fused.get_parameter(weights), network.get_parameter(weights))
+    found, _ = label_views(fused, images, small.views)
     assert float((found == labels).double().mean()) > 0.8

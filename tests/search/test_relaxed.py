@@ -14,16 +14,15 @@ from torch import Tensor
 
 from converge_to_surprise.config import Config, Network, Relaxed, Stage
 from converge_to_surprise.core import surprise
+from converge_to_surprise.core.measures import Measures, measure
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.inference import label_views, view_features
 from converge_to_surprise.model.network import ClusterNetwork
-from converge_to_surprise.search import neighbors as neighbors
-from converge_to_surprise.search import relaxed
-from converge_to_surprise.search import trainer as learner
-from converge_to_surprise.search.neighbors import alike
-from converge_to_surprise.search.record import Measures, measure
+from converge_to_surprise.search import neighbors, relaxed
+from converge_to_surprise.search import trainer as trainer_module
+from converge_to_surprise.search.neighbors import nearest_neighbors
 from converge_to_surprise.search.trainer import Trainer
 
 
@@ -41,7 +40,7 @@ def test_hard_assignments_give_the_surprise_score_itself(pairs: list[tuple[int, 
     torch.testing.assert_close(share[0], surprise.marginal(counts))
 
 
-def test_the_gradient_is_finite_even_at_collapse_and_for_dead_outputs() -> None:
+def test_the_gradient_is_finite_at_collapse_and_for_inactive_outputs() -> None:
     logits = torch.zeros(10, 1, 4, dtype=torch.double)
     logits[..., 0] = 1e4
     logits.requires_grad_()
@@ -63,7 +62,7 @@ def test_the_gradient_agrees_with_finite_differences() -> None:
     assert torch.autograd.gradcheck(score, base.requires_grad_())
 
 
-def test_diversity_pulls_only_below_the_floor_and_only_for_a_while() -> None:
+def test_the_diversity_penalty_applies_below_the_floor_and_until_its_end() -> None:
     settings = Relaxed(diversity=2.0, diversity_floor=(4.0, 4.0), diversity_until=0.5)
     even = torch.full((1, 8), 1 / 8)
     narrow = torch.tensor([[0.5, 0.5, 0, 0, 0, 0, 0, 0]])
@@ -72,7 +71,7 @@ def test_diversity_pulls_only_below_the_floor_and_only_for_a_while() -> None:
     assert float(relaxed.diversity(narrow, settings, 0.5)) == 0
 
 
-def test_floors_are_spread_over_the_heads() -> None:
+def test_floors_are_evenly_spaced_over_the_heads() -> None:
     settings = Relaxed(diversity_floor=(4.0, 10.0))
     assert relaxed.floors(settings, 4).exp().tolist() == pytest.approx([4, 6, 8, 10])
     assert relaxed.floors(settings, 1).exp().tolist() == pytest.approx([7])
@@ -85,10 +84,10 @@ def test_the_learning_rate_rises_then_falls() -> None:
     assert rates[-1] < 0.01 * max(rates)
 
 
-def test_a_calibrated_start_wakes_the_outputs(small: Config) -> None:
+def test_calibration_activates_the_outputs(small: Config) -> None:
     images, _ = striped_images(200)
 
-    def alive(calibrated: bool) -> int:
+    def active_outputs(calibrated: bool) -> int:
         network = random_network(Config(seed=0, max_clusters=32, network=Network(width=4)), 1, 1)
         if calibrated:
             relaxed.calibrate(network, images, small)
@@ -96,11 +95,11 @@ def test_a_calibrated_start_wakes_the_outputs(small: Config) -> None:
         labels = network.train().logits(view).argmax(-1)
         return int((torch.bincount(labels) > 0).sum())
 
-    assert alive(calibrated=True) >= 12
-    assert alive(calibrated=True) > 2 * alive(calibrated=False)
+    assert active_outputs(calibrated=True) >= 12
+    assert active_outputs(calibrated=True) > 2 * active_outputs(calibrated=False)
 
 
-def test_a_calibrated_start_looks_in_all_directions_alike(small: Config) -> None:
+def test_calibrated_outputs_have_nearly_the_same_spread(small: Config) -> None:
     """In whitened features every random direction varies as much as every other; in raw ones a few dominate."""
     images, _ = striped_images(200)
     network = random_network(Config(seed=0, max_clusters=32, network=Network(width=4)), 1, 1)
@@ -111,21 +110,22 @@ def test_a_calibrated_start_looks_in_all_directions_alike(small: Config) -> None
 
 
 def one_step(small: Config, settings: Relaxed, refining: bool) -> Tensor:
-    """How the head changes in one step from the same start, on the same images."""
+    """The change of the head in one step from the same initial network, on the same images."""
     images, _ = striped_images(40)
     network = random_network(Config(seed=0, max_clusters=8, network=Network(width=2)), 1, 1)
     config = replace(small, relaxed=settings)
     relaxed.calibrate(network, images, config)
-    start = network.head.weight.detach().clone()
-    moment = relaxed.StepInfo(number=0, in_stage=100, progress=0.0, refining=refining)
-    relaxed.relaxed_step(network, relaxed.optimizer(network, config), images[:20], images[20:], config, moment)
-    return network.head.weight.detach() - start
+    before = network.head.weight.detach().clone()
+    info = relaxed.StepInfo(number=0, in_stage=100, progress=0.0, refining=refining)
+    pairs = relaxed.Pairs(images[:20], images[20:])
+    relaxed.relaxed_step(network, relaxed.new_optimizer(network, config), pairs, config, info)
+    return network.head.weight.detach() - before
 
 
-def test_refining_is_without_the_pull_and_at_its_own_rate(small: Config) -> None:
-    without, pulled = Relaxed(diversity=0.0), Relaxed(diversity=50.0)
-    assert not torch.equal(one_step(small, without, False), one_step(small, pulled, False))
-    assert torch.equal(one_step(small, without, True), one_step(small, pulled, True))
+def test_refining_has_no_diversity_penalty_and_its_own_learning_rate(small: Config) -> None:
+    without, penalized = Relaxed(diversity=0.0), Relaxed(diversity=50.0)
+    assert not torch.equal(one_step(small, without, False), one_step(small, penalized, False))
+    assert torch.equal(one_step(small, without, True), one_step(small, penalized, True))
     slow, fast = (one_step(small, Relaxed(refine_learning_rate=rate), True).abs().max() for rate in (1e-3, 1e-2))
     assert float(fast) > 5 * float(slow) > 0
 
@@ -137,8 +137,8 @@ def test_each_stage_has_its_own_temperature(small: Config) -> None:
     assert torch.equal(one_step(small, warm, True), one_step(small, both, True))
 
 
-def test_at_a_higher_temperature_sure_views_still_teach() -> None:
-    """Outputs far from every boundary: the cold softmax is an argmax and has no gradient there, the warm one has."""
+def test_at_a_higher_temperature_confident_views_still_receive_gradient() -> None:
+    """Outputs far from every boundary: at low T the softmax is nearly one-hot and its gradient vanishes."""
 
     def slope(temperature: float) -> float:
         outputs = F.normalize(torch.eye(4).repeat(6, 1) + 0.1, dim=1).requires_grad_()
@@ -150,7 +150,7 @@ def test_at_a_higher_temperature_sure_views_still_teach() -> None:
     assert slope(0.1) > 1000 * slope(0.025) > 0
 
 
-def test_neighbors_are_looked_for_by_pixels_first_and_by_features_when_refining(small: Config) -> None:
+def test_neighbors_are_found_by_pixels_at_first_and_by_features_when_refining(small: Config) -> None:
     images, _ = striped_images(80)
     stages = (Stage("search", "relaxed", 1), Stage("merge", "merge", 1), Stage("refine", "refine", 1))
     config = replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch_size=40))
@@ -162,42 +162,42 @@ def test_neighbors_are_looked_for_by_pixels_first_and_by_features_when_refining(
         assert trainer.neighbors is not None
         tables[record.kind] = trainer.neighbors.clone()
     assert kinds == ["relaxed", "relaxed", "merge", "refine", "refine"]
-    assert torch.equal(tables["relaxed"], alike(None, images, config, 1))
+    assert torch.equal(tables["relaxed"], nearest_neighbors(images, config, 1))
     assert torch.equal(tables["merge"], tables["relaxed"])
     assert not torch.equal(tables["refine"], tables["relaxed"])
 
 
 @pytest.mark.parametrize("between", [(), (Stage("consolidate", "consolidate", 1),)])
-def test_what_merging_saw_is_used_only_while_the_trunk_is_the_same(
+def test_the_features_of_the_merge_are_used_only_while_the_backbone_is_the_same(
     between: tuple[Stage, ...], small: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Refining that follows at once need not look again; after a training step it must."""
+    """Refining right after the merge computes no features again; after a training step it must."""
     images, _ = striped_images(80)
     stages = (Stage("search", "relaxed", 1), Stage("merge", "merge", 1), *between, Stage("refine", "refine", 1))
     config = replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch_size=40))
-    looks: list[int] = []
+    computed: list[int] = []
 
     def counted(network: ClusterNetwork, pixels: Tensor, *rest: Any) -> Tensor:
-        looks.append(len(pixels))
+        computed.append(len(pixels))
         return view_features(network, pixels, *rest)
 
-    for place in (neighbors, learner):
-        monkeypatch.setattr(place, "view_features", counted)
+    for module in (neighbors, trainer_module):
+        monkeypatch.setattr(module, "view_features", counted)
     trainer = Trainer(images, config)
     expected = None
     for record in trainer.run():
         if record.kind == "refine":
             break
-        expected = alike(trainer.network, images, config, 1) if trainer.network.heads == 1 else None
-        looks.clear()
+        if trainer.network.heads == 1:
+            expected = nearest_neighbors(images, config, 1, trainer.network)
+        computed.clear()
     assert expected is not None
     assert trainer.neighbors is not None
     assert torch.equal(trainer.neighbors, expected)
-    assert looks == ([80] if between else [])
-    assert trainer.seen is None
+    assert computed == ([80] if between else [])
 
 
-def test_merging_measures_the_network_that_it_made(small: Config) -> None:
+def test_the_record_of_a_merge_measures_the_fused_network(small: Config) -> None:
     images, _ = striped_images(80)
     stages = (Stage("search", "relaxed", 2), Stage("merge", "merge", 1))
     trainer = Trainer(images, replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch_size=40)))
@@ -208,18 +208,19 @@ def test_merging_measures_the_network_that_it_made(small: Config) -> None:
     )
 
 
-def test_the_search_tells_the_kinds_of_bars_apart(small: Config) -> None:
-    """The whole way: search, merging, labels; no class is seen on it."""
+def test_the_search_finds_the_classes_of_striped_images(small: Config) -> None:
+    """Search, merge, refine and label, all without classes."""
     images, classes = striped_images(400)
     stages = (Stage("search", "relaxed", 20), Stage("merge", "merge", 1), Stage("refine", "refine", 5))
     settings = Relaxed(heads=4, batch_size=100, diversity_floor=(3, 6))
-    config = replace(small, schedule=stages, relaxed=settings, network=replace(small.network, clusters=16, width=4))
+    network = replace(small.network, width=4)
+    config = replace(small, schedule=stages, relaxed=settings, network=network, max_clusters=16)
     trainer = Trainer(images, config)
     records = list(trainer.run())
     assert records[79].surprise > records[0].surprise + 0.3
     assert trainer.network.heads == 1
-    assert trainer.merged is not None
-    assert trainer.network.n_outputs == trainer.merged.clusters
+    assert trainer.networks.merge_result is not None
+    assert trainer.network.n_outputs == trainer.networks.merge_result.n_clusters
     labels, _ = label_views(trainer.network, images, config.views)
     found = labels.numpy()
     purity = sum(np.bincount(classes[found == k]).max() for k in np.unique(found)) / len(found)

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from support.configs import CLIMBING, trained
 from torch import Tensor
 
 from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Relaxed, Stage
@@ -13,25 +14,15 @@ from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.network import flatten
 from converge_to_surprise.search.trainer import Trainer
 
-CLIMBING = Config(
-    threads=1,
-    schedule=(Stage("explore", "evolution", 40),),
-    max_clusters=16,
-    network=Network(width=4, min_active_outputs=4),
-    evolution=Evolution(population=16, batch_size=100, sigma=0.05, learning_rate=0.2, ramp_epochs=2),
-    augmentation=Augmentation(rotation=10, crop=1, brightness=0.2, contrast=0.2),
-)
-
-
 def climb(images: Tensor, seed: int) -> tuple[float, float]:
-    """S of the mean network at the start and at the end of an evolution, each averaged over four steps."""
+    """S of the mean network at the start and at the end of evolution, each averaged over four steps."""
     records = list(Trainer(images, replace(CLIMBING, seed=seed)).run())
     scores = [record.surprise for record in records]
     return float(np.mean(scores[:4])), float(np.mean(scores[-4:]))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_evolution_climbs(seed: int) -> None:
+def test_evolution_raises_the_surprise(seed: int) -> None:
     start, end = climb(striped_images(200)[0], seed)
     assert end > start + 0.1
     assert end > 3 * start
@@ -46,22 +37,19 @@ def test_noise_is_never_surprising() -> None:
 
 def test_a_run_is_determined_by_its_seed(bars: Tensor, small: Config) -> None:
     def final(config: Config) -> Tensor:
-        trainer = Trainer(bars, config)
-        for _ in trainer.run():
-            pass
-        return flatten(trainer.network)
+        return flatten(trained(bars, config).network)
 
     first = final(small)
     assert torch.equal(first, final(small))
     assert not torch.equal(first, final(replace(small, seed=1)))
-    # Chunk and workers are matters of speed for evolution: the same run, whatever they are.
+    # The chunk size and the number of threads affect only the speed of evolution.
     pure = replace(small, schedule=(Stage("explore", "evolution", 3),))
-    other = replace(pure, threads=2, evolution=replace(pure.evolution, chunk=13))
+    other = replace(pure, threads=2, evolution=replace(pure.evolution, chunk_size=13))
     torch.testing.assert_close(final(pure), final(other), rtol=0, atol=0)
 
 
 def test_any_score_can_be_maximized(bars: Tensor) -> None:
-    """The number of distinct labels: no gradient, no information, yet evolution raises it."""
+    """Also the number of distinct labels, which has no gradient."""
 
     def variety(labels_i: Tensor, labels_j: Tensor) -> float:
         return float(len(set(labels_i.tolist()) | set(labels_j.tolist())))
@@ -74,16 +62,13 @@ def test_any_score_can_be_maximized(bars: Tensor) -> None:
 
 def test_orderliness_is_selectable(bars: Tensor, small: Config) -> None:
     def final(score: str) -> Tensor:
-        trainer = Trainer(bars, replace(small, evolution=replace(small.evolution, score=score)))
-        for _ in trainer.run():
-            pass
-        return flatten(trainer.network)
+        return flatten(trained(bars, replace(small, evolution=replace(small.evolution, score=score))).network)
 
     assert not torch.equal(final("surprise"), final("orderliness"))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_records_tell_what_happened(channels: int, small: Config) -> None:
+def test_there_is_one_record_per_step(channels: int, small: Config) -> None:
     images = striped_images(120, side=9)[0].repeat(1, channels, 1, 1)
     trainer = Trainer(images, small)
     records = list(trainer.run())
@@ -95,7 +80,7 @@ def test_records_tell_what_happened(channels: int, small: Config) -> None:
         assert record.surprise >= 0
         assert record.orderliness >= 1
         assert 0 <= record.agreement <= 1
-        assert record.surprising <= record.active <= small.network.n_outputs
+        assert record.surprising <= record.active <= small.max_clusters
     assert all(a.seconds <= b.seconds and a.views <= b.views for a, b in pairwise(records))
 
 
@@ -139,7 +124,7 @@ def test_the_process_wide_generators_are_restored(bars: Tensor, small: Config) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"evolution": Evolution(batch_size=121)}, r"evolution.batch is 121 but there are only 120 images"),
+        ({"evolution": Evolution(batch_size=121)}, r"evolution.batch_size is 121 but there are only 120 images"),
         ({"augmentation": Augmentation(crop=8)}, "augmentation.crop is 8 but the views are only 8"),
         ({"evolution": Evolution(batch_size=60, score="luck")}, "unknown score 'luck'"),
     ],
