@@ -47,14 +47,13 @@ from sklearn.datasets import load_digits
 from converge_to_surprise.config import Augmentation, Config, Network, Stage, Views
 from converge_to_surprise.core.augment import augment
 from converge_to_surprise.data import datasets
-from converge_to_surprise.data.store import check_clusterable
+from converge_to_surprise.data.store import check_clusterable, fingerprint
+from converge_to_surprise.model.assessment import evaluate
 from converge_to_surprise.runs import checkpoint, session
-from converge_to_surprise.runs.labels import write_labels
-from converge_to_surprise.runs.result import judge
-from converge_to_surprise.search import neighbors as neighbors
-from converge_to_surprise.search import sampler as order
-from converge_to_surprise.search import schedule
+from converge_to_surprise.runs.labels import SavedOutputs, write_labels
+from converge_to_surprise.search import neighbors, sampler, schedule
 from converge_to_surprise.search.readahead import announce
+from converge_to_surprise.search.restarts import Restarts
 from converge_to_surprise.search.trainer import Trainer
 
 SIZES = [62_500, 125_000, 500_000, 1_000_000]
@@ -70,7 +69,7 @@ def write_store(path: Path, count: int, side: int) -> None:
     generator = torch.Generator().manual_seed(0)
     small = torch.from_numpy(load_digits().images / 16).float()[:, None]
     digits = F.interpolate(small, (side, side), mode="bilinear", align_corners=False)
-    changes = Augmentation(rotation=15, crop=1, brightness=0.3, contrast=0.3, sampling="bilinear", outside="image")
+    changes = Augmentation(rotation=15, crop=1, brightness=0.3, contrast=0.3, sampling="bilinear", fill="image")
     with path.open("wb") as file:
         _write_header(file, count, side)
         for start in range(0, count, WRITTEN):
@@ -118,9 +117,9 @@ def a_config(threads: int, width: int) -> Config:
     return Config(
         threads=threads,
         schedule=(Stage("search", "relaxed", 1), Stage("merge", "merge", 1), Stage("refine", "refine", 1)),
-        views=Views(fill=True),
+        views=Views(fill_masked=True),
         augmentation=Augmentation(rotation=15, crop=1, brightness=0.2, contrast=0.2, sampling="bilinear"),
-        network=Network(width=width, folded=True),
+        network=Network(width=width, space_to_depth=True),
     )
 
 
@@ -148,26 +147,29 @@ def measure(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         store = datasets.load(str(path)).train
         check_clusterable(store, str(path))
     with meter.part("fingerprint"):
-        session.fingerprint(store.images)
+        fingerprint(store.images)
     config = a_config(options.threads, options.width)
     with meter.part("initialization"):
-        trainer = Trainer(store.images, config)
-    batches = schedule.batches_per_epoch(len(store), config.relaxed.batch)
+        search = Restarts(store.images, config)
+        search.keep = session.KEEP
+        trainer = search.trainer
+    batches = schedule.batches_per_epoch(len(store), config.relaxed.batch_size)
     middle = (batches - WARM - options.steps) // 2
     some_steps(trainer, 0, 1, meter, "neighbors by pixels")  # which come before the first step
     steps = {"search": some_steps(trainer, middle, WARM + options.steps, meter, "search")}
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         with meter.part("checkpoint"):
-            saved = checkpoint.save(Path(folder) / "checkpoints", trainer.snapshot())
+            saved = checkpoint.save(Path(folder) / "checkpoints", search.snapshot())
             checkpoint_bytes = saved.with_suffix(".safetensors").stat().st_size
         some_steps(trainer, batches, 1, meter, "merge")
         some_steps(trainer, batches + 1, 1, meter, "neighbors by features")
         steps["refine"] = some_steps(trainer, batches + 1 + middle, WARM + options.steps, meter, "refine")
         with meter.part("labeling"):
-            model, reading, finer = session.finish(trainer, probabilities=False)
+            fitted = search.finish()
         with meter.part("finishing"):
-            judge(model, reading, None, both=True)
-            write_labels(Path(folder) / "labels.csv", reading, model, finer and finer.output, None)
+            evaluate(fitted.model, fitted.outputs, None, both=True)
+            write_labels(Path(folder) / "labels.csv", fitted, None)
+            SavedOutputs.of(fitted).save(Path(folder) / "outputs.safetensors")
     about = {"images": len(store), "pool": options.pool, "threads": options.threads}
     stages: list[dict[str, Any]] = [
         {
@@ -185,7 +187,7 @@ def measure(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         "cpu_seconds": sum(meter.seconds.values()),
         "wall_seconds": sum(meter.wall.values()),
         "megabytes": max(meter.megabytes.values()),
-        "n_clusters": model.clusters,
+        "n_clusters": fitted.model.n_clusters,
     }
     return [*stages, {**about, "stage": "whole run", **whole}]
 
@@ -210,8 +212,8 @@ def cold(folder: Path) -> list[dict[str, Any]]:
         before, began = _read_bytes(), time.perf_counter()
         for start in range(0, 25_000, 250):
             if name == "own order":
-                announce(pixels, order.stretches(images, start, start + 250, 0, 0))
-                pixels[order.epoch_indices(images, start, start + 250, 0, 0)].sum()
+                announce(pixels, sampler.upcoming_blocks(images, start, start + 250, 0, 0))
+                pixels[sampler.epoch_indices(images, start, start + 250, 0, 0)].sum()
             else:
                 pixels[whole[start : start + 250]].sum()
         seconds = time.perf_counter() - began

@@ -18,7 +18,8 @@ import rows
 from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Stage, Views
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.search.record import Record
-from converge_to_surprise.search.trainer import Trainer, available_threads
+from converge_to_surprise.search.threads import available_threads
+from converge_to_surprise.search.trainer import Trainer
 
 
 def settings(seed: int, threads: int, *stages: Stage) -> Config:

@@ -37,7 +37,8 @@ from converge_to_surprise.config import Augmentation, Config, Evolution, Stage
 from converge_to_surprise.core import surprise
 from converge_to_surprise.model.network import ResNet9, channels_last, flatten, unflatten
 from converge_to_surprise.search import evolution
-from converge_to_surprise.search.trainer import Trainer, available_threads
+from converge_to_surprise.search.threads import available_threads
+from converge_to_surprise.search.trainer import Trainer
 
 CHUNKS = (50, 100, 150, 250, 500)
 SIDE = 28

@@ -37,7 +37,7 @@ ROUNDS = 2
 
 def a_model() -> Model:
     config = presets.resolve("fast", None, "mnist", IMAGES, (1, SIDE, SIDE))
-    network = random_network(1, config.network, 1, seed=0).eval()
+    network = random_network(config, 1, 1).eval()
     return Model(config, (1, SIDE, SIDE), CalibratedNetwork(network, 10.0, (1,) * network.n_outputs))
 
 

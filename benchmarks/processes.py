@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import rows
 
-from converge_to_surprise.search.trainer import available_threads
+from converge_to_surprise.search.threads import available_threads
 
 SEARCHES = {
     "relaxed": "--search relaxed --n-init 1",

@@ -31,18 +31,18 @@ from pathlib import Path
 
 import rows
 import torch
-from rich.console import Console
 from torch import Tensor
 
-from converge_to_surprise.cli.report import write_report
-from converge_to_surprise.config import Network, Stage, presets
+from converge_to_surprise.config import Config, Network, Stage, presets
 from converge_to_surprise.data import datasets
 from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.network import ClusterNetwork, channels_last
+from converge_to_surprise.report.page import write_report
 from converge_to_surprise.runs import session
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.search import population
-from converge_to_surprise.search.trainer import Trainer, available_threads
+from converge_to_surprise.search.threads import available_threads
+from converge_to_surprise.search.trainer import Trainer
 
 SIDE = 28
 IMAGES = 5000
@@ -67,8 +67,8 @@ def bare_step(network: ClusterNetwork, views: Tensor) -> Callable[[], None]:
     return work
 
 
-def a_network(folded: bool) -> ClusterNetwork:
-    return random_network(1, Network(space_to_depth=folded), heads=8, seed=0).train()
+def a_network(space_to_depth: bool) -> ClusterNetwork:
+    return random_network(Config(network=Network(space_to_depth=space_to_depth)), 1, 8).train()
 
 
 def some_views(count: int) -> Tensor:
@@ -79,7 +79,7 @@ def compiled_speed(batch: int) -> float | None:
     """Views per second with ``torch.compile``, or None without a compiler."""
     if shutil.which("c++") is None and shutil.which("g++") is None:
         return None
-    network = a_network(folded=True)
+    network = a_network(space_to_depth=True)
     network.features = torch.compile(network.features)  # type: ignore[method-assign]
     work = bare_step(network, some_views(batch))
     try:
@@ -94,7 +94,7 @@ def compiled_speed(batch: int) -> float | None:
 def _worker(batch: int, begin: multiprocessing.synchronize.Event, seconds: float, done: multiprocessing.Queue) -> None:  # type: ignore[type-arg]
     torch.set_num_threads(1)
     population.keep_small_blocks()
-    work = bare_step(a_network(folded=True), some_views(batch))
+    work = bare_step(a_network(space_to_depth=True), some_views(batch))
     work()
     begin.wait()
     began, count = time.perf_counter(), 0
@@ -125,7 +125,7 @@ def trainer_steps(batch: int, threads: int) -> tuple[Iterator[object], int]:
     images = torch.randint(0, 256, (IMAGES, 1, SIDE, SIDE), dtype=torch.uint8, generator=generator)
     config = presets.resolve("fast", None, "mnist", IMAGES, (1, SIDE, SIDE))
     stages = (Stage("search", "relaxed", 10_000),)
-    config = replace(config, threads=threads, schedule=stages, relaxed=replace(config.relaxed, batch=batch))
+    config = replace(config, threads=threads, schedule=stages, relaxed=replace(config.relaxed, batch_size=batch))
     return Trainer(images, config).run(), 2 * batch
 
 
@@ -138,9 +138,10 @@ def stages_of_a_fit(source: str, data_dir: Path | None, threads: int) -> dict[st
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder) / "run")
         began = time.perf_counter()
-        trainer = session.begin(run, dataset, source, data_dir, "fast", replace(config, threads=threads))
+        origin = session.Origin(source, "fast", data_dir)
+        search = session.begin(run, dataset, origin, replace(config, threads=threads))
         spent = {"start": time.perf_counter() - began}
-        session.train(run, trainer, dataset, [])
+        session.train(run, search, dataset, [])
         whole = time.perf_counter() - began
         before, stage = 0.0, ""
         for record in run.records():
@@ -151,7 +152,7 @@ def stages_of_a_fit(source: str, data_dir: Path | None, threads: int) -> dict[st
             before = record["seconds"]
         spent["files, records, last labeling"] = whole - sum(spent.values())
         began = time.perf_counter()
-        write_report(run, dataset.train, Console(quiet=True))
+        write_report(run, dataset.train)
         spent["report"] = time.perf_counter() - began
     return spent
 

@@ -22,12 +22,12 @@ from pathlib import Path
 import numpy as np
 import rows
 
-from converge_to_surprise.config import Augmentation, Config, Merge, Relaxed, Stage, Views
+from converge_to_surprise.config import Augmentation, Config, Relaxed, Stage, Views
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.runs import session
 from converge_to_surprise.runs.folder import RunFolder
-from converge_to_surprise.search.trainer import available_threads
+from converge_to_surprise.search.threads import available_threads
 
 FIRST = 5_000
 """Images that the run is made with."""
@@ -58,10 +58,10 @@ def make_run(folder: Path, source: Path, threads: int) -> None:
         views=Views(fill_masked=True),
         augmentation=Augmentation(rotation=10, crop=2),
         relaxed=Relaxed(heads=2),
-        merge=Merge(clusters=10),
+        n_clusters=10,
     )
     run = RunFolder(folder)
-    session.train(run, session.begin(run, dataset, str(first), None, "fast", config), dataset, [])
+    session.train(run, session.begin(run, dataset, session.Origin(str(first), "fast"), config), dataset, [])
 
 
 def main() -> None:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from converge_to_surprise.config import presets
 from converge_to_surprise.core.metrics import balance
-from converge_to_surprise.core.rng import start_seeds
+from converge_to_surprise.core.rng import init_seed
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.datasets import Dataset
 from converge_to_surprise.data.store import ImageStore
@@ -56,7 +56,7 @@ def digits(name: str) -> ImageStore:
 def measure(name: str, seed: int, threads: int) -> list[dict[str, Any]]:
     """A row for every initialization and, if there are several, one for the run that selects among them."""
     config = presets.resolve("fast", None, "digits", len(digits(name)), (1, 8, 8))
-    found = [measure_one(name, own, threads) for own in start_seeds(seed, config.starts)]
+    found = [measure_one(name, own, threads) for own in (init_seed(seed, index) for index in range(config.n_init))]
     if len(found) == 1:
         return found
     best = max(found, key=lambda row: float(row["balance"]))
@@ -68,11 +68,12 @@ def measure_one(name: str, seed: int, threads: int) -> dict[str, Any]:
     """One initialization."""
     store = digits(name)
     dataset = Dataset("digits", store, None)
-    config = replace(presets.resolve("fast", None, "digits", len(store), (1, 8, 8)), starts=1)
+    config = replace(presets.resolve("fast", None, "digits", len(store), (1, 8, 8)), n_init=1)
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder) / "run")
-        trainer = session.begin(run, dataset, "digits", None, "fast", replace(config, seed=seed, threads=threads))
-        assessment = session.train(run, trainer, dataset, [])
+        config = replace(config, seed=seed, threads=threads)
+        search = session.begin(run, dataset, session.Origin("digits", "fast"), config)
+        assessment = session.train(run, search, dataset, [])
     assert store.labels is not None
     sizes = [cluster.size for cluster in assessment.clusters]
     return {
@@ -84,7 +85,7 @@ def measure_one(name: str, seed: int, threads: int) -> dict[str, Any]:
         "class_sizes": " ".join(str(size) for size in np.bincount(store.labels) if size),
         "cluster_sizes": " ".join(map(str, sizes)),
         "balance": balance(sizes),
-        "seconds": round(trainer.seconds, 1),
+        "seconds": round(search.seconds, 1),
         **assessment.scores(),
     }
 
