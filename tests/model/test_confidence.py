@@ -55,7 +55,7 @@ def test_confidence_is_the_frequency_with_which_augmented_views_agree() -> None:
     sharpness = confidence.fit_sharpness(network, images, config)
     assert 1 < sharpness < confidence.MAX_SHARPNESS
     outputs = run_all(network, images, config.views, sharpness, keep=("probabilities",))
-    confident = outputs.probabilities.max(1).values
+    confidences = outputs.probabilities.max(1).values
     generator = torch.Generator().manual_seed(9)
     network.eval()
     agreed = torch.zeros(len(images))
@@ -64,11 +64,11 @@ def test_confidence_is_the_frequency_with_which_augmented_views_agree() -> None:
             with torch.no_grad():
                 changed = augment(view, config.augmentation, generator, signed=False)
                 agreed += (network(changed).argmax(1) == outputs.winner) / 20
-    assert abs(float(confident.mean() - agreed.mean())) < 0.05
-    order = np.argsort(confident.numpy())
+    assert abs(float(confidences.mean() - agreed.mean())) < 0.05
+    order = np.argsort(confidences.numpy())
     least, most = order[:200], order[-200:]
     assert agreed[least].mean() < agreed[most].mean()
-    assert abs(float(confident[most].mean() - agreed[most].mean())) < 0.12
+    assert abs(float(confidences[most].mean() - agreed[most].mean())) < 0.12
 
 
 def test_the_sharpness_is_determined_by_the_seed_and_the_network_is_not_changed() -> None:

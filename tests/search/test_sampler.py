@@ -127,11 +127,12 @@ def test_every_block_is_announced_once_and_before_it_is_read(images: int, batch:
 
 
 def test_batches_announce_the_coming_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = torch.cat(epoch_of(LARGE, 250, 0, 0)[:3])
     announced: list[list[tuple[int, int]]] = []
     monkeypatch.setattr(schedule, "announce", lambda _, stretches: announced.append(stretches))
     step = next(schedule.steps(Config(schedule=(SEARCH,)), LARGE))
     found = [schedule.batch_positions(replace(step, batch=index), placeholders(LARGE), 0) for index in range(3)]
-    assert torch.equal(torch.cat(found), torch.cat(epoch_of(LARGE, 250, 0, 0)[:3]))
+    assert torch.equal(torch.cat(found), expected)
     assert announced == [sampler.upcoming_blocks(LARGE, 0, 250, 0, 0)]
     assert announced[0]
 
