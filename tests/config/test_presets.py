@@ -204,7 +204,9 @@ def test_everything_that_is_known_of_data_sets_is_known_of_the_same_ones() -> No
 
 @pytest.mark.parametrize(
     ("source", "name"),
-    [("mnist", "mnist"), ("Fashion_MNIST", "fashion-mnist"), ("USPS", "usps"), ("digit", None), ("./mnist", None)],
-)
+    [("mnist", "mnist"), ("MNIST", "mnist"), ("Fashion_MNIST", "fashion-mnist"), ("fashion-mnist", "fashion-mnist"),
+     ("USPS", "usps"), ("Digits", "digits"), ("fashionmnist", None), ("mnist.npz", None), ("./mnist", None),
+     ("", None)],
+)  # fmt: skip
 def test_names_of_data_sets(source: str, name: str | None) -> None:
     assert canonical(source) == name

@@ -119,7 +119,7 @@ class TestReuse:
             shape = (3, 6, 6)
         found = cached(list_folder(folder), wish, shape)
         assert opened
-        expected = {"size": (3, 5, 7), "color": (1, 10, 14), "shape": (3, 6, 6)}.get(change, (3, 10, 14))
+        expected = {"size": (3, 6, 9), "color": (1, 10, 14), "shape": (3, 6, 6)}.get(change, (3, 10, 14))
         assert found.pixels.shape[1:] == expected
 
     @pytest.mark.parametrize("wish", [ImageOptions(), ImageOptions(image_size=14), ImageOptions(color="rgb")])

@@ -21,7 +21,7 @@ from support.pictures import HEIC_HEAD, NEEDS_HEIC, encoded, photo, write
 
 from converge_to_surprise.config.images import ImageOptions
 from converge_to_surprise.data import datasets, formats
-from converge_to_surprise.data.datasets import canonical, load, open_listing
+from converge_to_surprise.data.datasets import load, open_listing
 from converge_to_surprise.data.skipped import count_kinds, files_line
 
 RNG = np.random.default_rng(0)
@@ -46,15 +46,6 @@ def assert_loaded(loaded: datasets.Dataset) -> None:
     assert loaded.test is not None
     np.testing.assert_array_equal(loaded.test.images[:, 0].numpy(), TEST)
     assert loaded.evaluation is loaded.test
-
-
-@pytest.mark.parametrize(
-    ("spelling", "name"),
-    [("mnist", "mnist"), ("MNIST", "mnist"), ("Fashion_MNIST", "fashion-mnist"), ("fashion-mnist", "fashion-mnist"),
-     ("USPS", "usps"), ("Digits", "digits"), ("fashionmnist", None), ("mnist.npz", None), ("", None)],
-)  # fmt: skip
-def test_spellings(spelling: str, name: str | None) -> None:
-    assert canonical(spelling) == name
 
 
 def test_digits_need_nothing() -> None:

@@ -29,7 +29,7 @@ class TestReading:
     @pytest.mark.parametrize(
         ("wrong", "message"),
         [
-            ({"image_size": 7}, "image_size is 7; it must be a whole number from 8 to 1024"),
+            ({"image_size": 7}, "image_size is 7; it must be an integer from 8 to 1024"),
             ({"image_size": 4000}, "image_size is 4000"),
             ({"color": "sepia"}, "color is 'sepia'; it must be one of auto, gray, rgb"),
             ({"labels": "guess"}, "labels is 'guess'; it must be one of none, from-folders"),

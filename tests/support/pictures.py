@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from converge_to_surprise.data.decode import BadPicture, decode, probe
 from converge_to_surprise.data.formats import avif_version, heif_version
 
 Pixels = npt.NDArray[np.uint8]
@@ -68,3 +69,20 @@ def bomb(width: int, height: int) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     data = part(b"IDAT", zlib.compress(bytes(1000)))
     return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + data + part(b"IEND", b"")
+
+
+def skip_reason(path: Path) -> str:
+    """Why a file is skipped; decoding and probing must agree."""
+    with pytest.raises(BadPicture) as bad:
+        decode(path, (3, 8, 8))
+    with pytest.raises(BadPicture) as again:
+        probe(path)
+    assert (str(bad.value), bad.value.kind) == (str(again.value), again.value.kind)
+    assert "\n" not in str(bad.value)
+    return str(bad.value)
+
+
+def saved(path: Path, image: Image.Image, **options: Any) -> Path:
+    """Save an image with Pillow's own options."""
+    image.save(path, **options)
+    return path
