@@ -21,7 +21,7 @@ from converge_to_surprise.data import datasets
 from converge_to_surprise.data.synthetic import striped_images
 
 SETTINGS = """
---threads 1 --search evolution --schedule explore=evolution:2 --network.n_outputs 6 --network.width 2 --network.min-active-outputs 4
+--threads 1 --search evolution --schedule explore=evolution:2 --max-clusters 6 --network.width 2 --network.min-active-outputs 4
 --augmentation.crop 1 --no-report --views.upsample 1 --evolution.population 2 --evolution.batch-size 10 --evolution.sigma 0.1
 """
 FLAGS = SETTINGS.split()
@@ -89,6 +89,7 @@ def boxed(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
 def test_fit_writes_a_run(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} - {".lock"} == {
         "config.json", "history.jsonl", "checkpoints", "result.json", "labels.csv", "model.safetensors",
+        "outputs.safetensors",
     }  # fmt: skip
     config = json.loads((finished / "config.json").read_text())
     assert config["config"]["evolution"]["sigma"] == 0.1
@@ -101,7 +102,7 @@ def test_fit_writes_a_run(finished: Path) -> None:
         "seconds",
     }  # fmt: skip
     rows = (finished / "labels.csv").read_text().splitlines()
-    assert rows[0] == "image,cluster,confidence,second,second_confidence,views_agree,part"
+    assert rows[0] == "image,cluster,confidence,second,second_confidence,views_agree,subcluster"
     assert [row.split(",")[0] for row in rows[1:]] == [str(index) for index in range(60)]
 
 
@@ -204,7 +205,7 @@ def test_relative_sources_are_found_from_elsewhere(
     assert call("resume", "run") == 0
 
 
-@pytest.mark.parametrize(("flags", "background"), [((), "removed"), (("--views.background", "kept"), "kept")])
+@pytest.mark.parametrize(("flags", "background"), [((), "remove"), (("--views.background", "keep"), "keep")])
 def test_a_folder_that_is_called_like_a_data_set_is_one_s_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], background: str
 ) -> None:
@@ -219,8 +220,8 @@ def test_a_folder_that_is_called_like_a_data_set_is_one_s_own(
 
 
 def test_the_ground_of_a_named_data_set_can_be_removed(tmp_path: Path) -> None:
-    assert call("fit", "digits", "--out", tmp_path / "run", *FLAGS, "--views.background", "removed") == 0
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["views"]["background"] == "removed"
+    assert call("fit", "digits", "--out", tmp_path / "run", *FLAGS, "--views.background", "remove") == 0
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["views"]["background"] == "remove"
 
 
 def test_named_data_from_a_folder(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,9 +348,9 @@ def test_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     [
         (
             "--evolution.batch-size 61",
-            "evolution.batch is 61 but there are only 60 images; give --evolution.batch-size 60",
+            "evolution.batch_size is 61 but there are only 60 images; set it to 60 or less",
         ),
-        ("--schedule s=relaxed:1 --relaxed.batch-size 61", "relaxed.batch is 61 but there are only 60 images"),
+        ("--schedule s=relaxed:1 --relaxed.batch-size 61", "relaxed.batch_size is 61 but there are only 60 images"),
         ("--augmentation.crop 8", "augmentation.crop is 8 but the views are only 8 pixels wide or high"),
         ("--evolution.score beauty", "unknown score 'beauty'; known: surprise, orderliness"),
         (
@@ -377,7 +378,7 @@ def test_wrong_settings(
     [
         ("--evolution.population 3", "evolution.population is 3; it must be an even number of at least 2"),
         ("--evolution.sigma nan", "evolution.sigma is nan; it must be above 0"),
-        ("--network.n_outputs 1", "network.n_outputs is 1; it must be from 2 to 4096"),
+        ("--max-clusters 1", "max_clusters is 1; it must be from 2 to 4096"),
         ("--nonsense 3", "--nonsense"),
         ("--evolution.popluation 4", "--evolution.popluation"),
         ("--seed many", "'many'"),
@@ -493,7 +494,7 @@ def test_resume_with_changed_images(tmp_path: Path, source: Path, capsys: pytest
 def test_evaluate_with_other_images(finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save(tmp_path / "color.npy", RNG.integers(0, 256, (20, 8, 8, 3), dtype=np.uint8))
     line = refused(capsys, "evaluate", finished, tmp_path / "color.npy")
-    size = "are 3x8x8 (channels, height, width); the run was made with 1x8x8"
+    size = "are 3x8x8 (channels, height, width) and the model was made with 1x8x8, another number of channels"
     assert line.startswith(f"the images of {tmp_path / 'color.npy'} {size}")
     np.save(tmp_path / "flat.npy", np.zeros((20, 0, 8), dtype=np.uint8))
     assert "flat.npy" in refused(capsys, "evaluate", finished, tmp_path / "flat.npy", "--json")
@@ -517,8 +518,8 @@ DAMAGE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "foreign description": ("*.json", lambda p: p.write_text('{"model": "other"}'), "is not a checkpoint of this prog"),
     "later version": (
         "*.json",
-        lambda p: p.write_text(p.read_text().replace('"version": 2', '"version": 3')),
-        "has version 3; this program reads versions up to 2",
+        lambda p: p.write_text(p.read_text().replace('"version": 3', '"version": 4')),
+        "has version 4; this program reads version 3",
     ),
     "missing parts": (
         "*.json",

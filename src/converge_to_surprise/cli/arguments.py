@@ -15,15 +15,15 @@ SourceName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="SOURCE"
 registry = tyro.constructors.ConstructorRegistry()
 
 
-class _BadStage(SettingError):
-    """A wrong stage: tyro would not show the reason of a ValueError in a list of words."""
+class BadStage(Exception):  # noqa: N818 - a message for the user
+    """A wrong stage. Not a ValueError, whose reason tyro would not show."""
 
 
 def _stage(word: str) -> Stage:
     try:
         return Stage.parse(word)
     except SettingError as error:
-        raise _BadStage(str(error)) from None
+        raise BadStage(str(error)) from None
 
 
 @registry.primitive_rule

@@ -70,7 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str], console: Console, errors: Console) -> int:
-    name, *words = arguments or ["--help"]
+    if not arguments:
+        errors.print(overview(), highlight=False)
+        return 2
+    name, *words = arguments
     if name in ("--help", "-h", "--version"):
         console.print(f"converge-to-surprise {__version__}" if name == "--version" else overview(), highlight=False)
         return 0
@@ -129,7 +132,7 @@ def parse(name: str, kind: Any, words: Sequence[str], default: Any = None) -> An
     """The command's dataclass from its words. A wrong word ends the program with the parser's message."""
     import tyro
 
-    from .arguments import registry
+    from .arguments import BadStage, registry
 
     message = io.StringIO()
     words = ["--help" if word == "--help-all" else word for word in words]
@@ -143,6 +146,8 @@ def parse(name: str, kind: Any, words: Sequence[str], default: Any = None) -> An
                 description=COMMANDS[name],
                 registry=registry,
             )
+    except BadStage as error:
+        raise ValueError(str(error)) from None
     except SystemExit as stop:
         # A setting with a wrong value has a better message than the parser's.
         cause: BaseException | None = stop
