@@ -29,12 +29,12 @@ QUICK: dict[str, Any] = {
     "views": {"upsample": 1},
     "schedule": ["search=relaxed:12", "merge=merge:1", "refine=refine:3"],
     "network": {"width": 4},
-    "relaxed": {"heads": 2, "batch": 20},
+    "relaxed": {"heads": 2, "batch_size": 20},
     "merge": {"neighbor_pairs": 500, "augmented_pairs": 100},
-    "starts": 1,
+    "n_init": 1,
 }
 TINY: dict[str, Any] = QUICK | {"schedule": ["search=relaxed:2", "merge=merge:1", "refine=refine:1"]}
-TINY["relaxed"] = {"heads": 2, "batch": 4}
+TINY["relaxed"] = {"heads": 2, "batch_size": 4}
 
 
 def quick(**params: Any) -> SurpriseClustering:
@@ -77,7 +77,7 @@ def test_what_was_learned(fitted: SurpriseClustering, images: Tensor) -> None:
     assert [row["size"] for row in fitted.cluster_info_] == sizes.tolist()
     assert all(row["nats"] >= 0 for row in fitted.cluster_info_)
     assert len(fitted.history_) == 46
-    assert len(fitted.merge_tree_) == fitted.model_.merged.max_clusters - 1  # type: ignore[union-attr]
+    assert len(fitted.merge_tree_) == fitted.model_.merge_result.max_clusters - 1  # type: ignore[union-attr]
     assert fitted.transform(images).shape == (60, 32)
     assert fitted.get_feature_names_out()[0] == "surpriseclustering0"
     assert fitted.score(images) >= 1
@@ -167,7 +167,7 @@ def test_seeds_reproduce(fitted: SurpriseClustering, images: Tensor) -> None:
 def test_cut_reads_the_tree_without_training(images: Tensor) -> None:
     model = quick().fit(images)
     before = model.labels_
-    merged = model.model_.merged
+    merged = model.model_.merge_result
     assert merged is not None
     for clusters in range(1, merged.max_clusters + 1):
         model.cut(n_clusters=clusters)
@@ -290,7 +290,7 @@ class Pooled(nn.Module):
 
 
 def test_gray_images_are_freed_of_their_ground(fitted: SurpriseClustering) -> None:
-    assert fitted.model_.config.views.background == "removed"
+    assert fitted.model_.config.views.background == "remove"
 
 
 @pytest.mark.parametrize("search", ["relaxed", "evolution"])
@@ -300,13 +300,13 @@ def test_a_backbone_of_ones_own(images: Tensor, tmp_path: Path, search: str, fro
     backbone = Pooled()
     before = {name: value.clone() for name, value in backbone.state_dict().items()}
     schedule = ["e=evolution:2:1@1"] if search == "evolution" else TINY["schedule"]
-    settings = TINY | {"schedule": schedule, "evolution": {"population": 4, "batch": 30}}
+    settings = TINY | {"schedule": schedule, "evolution": {"population": 4, "batch_size": 30}}
     model = quick(backbone=backbone, freeze_backbone=frozen, settings=settings, search=search).fit(images)
     assert all(torch.equal(value, before[name]) for name, value in backbone.state_dict().items())
     learned = model.model_.final.network.state_dict()
     moved = [name for name, value in before.items() if not torch.equal(learned[f"backbone.{name}"], value)]
     assert bool(moved) != frozen
-    assert model.model_.config.views.background == "kept", "it may have been trained with values from 0 to 1"
+    assert model.model_.config.views.background == "keep", "it may have been trained with values from 0 to 1"
     assert model.transform(images).shape == (60, 16)
     assert (model.predict(images) == model.labels_).all()
     assert same(clone(model).fit(images), model)

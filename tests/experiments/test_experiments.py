@@ -30,16 +30,16 @@ from torch import Tensor
 from converge_to_surprise import cli
 from converge_to_surprise.config import Config, Network, Relaxed, Stage, presets
 from converge_to_surprise.core.augment import augment
-from converge_to_surprise.core.panels import Panel, choose
+from converge_to_surprise.core.panels import Panel, choose_panels
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.datasets import Dataset
 from converge_to_surprise.data.store import ImageStore
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.experiments import figures, plan, pool, tables
 from converge_to_surprise.experiments.variants import VARIANTS, differences
-from converge_to_surprise.model.backbone import fresh_network
+from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.runs.folder import RunFolder
-from converge_to_surprise.runs.session import Interrupted
+from converge_to_surprise.runs.interruption import Interrupted
 from converge_to_surprise.search.trainer import Trainer
 
 TINY = """
@@ -98,7 +98,7 @@ def test_runs_are_ordinary_run_folders(finished: Path) -> None:
         run = RunFolder.open(finished / "runs" / f"usps-full-{seed}")
         config = run.description().config
         assert (config.seed, config.threads, config.relaxed.heads) == (seed, 1, 2)
-        assert config.views.fill  # the preset's, under the file's settings
+        assert config.views.fill_masked  # the preset's, under the file's settings
         assert run.result.is_file()
         assert "run in" in (finished / "logs" / f"usps-full-{seed}.log").read_text()
 
@@ -405,9 +405,9 @@ def test_what_a_variant_changes(bars: Tensor) -> None:
     image = torch.rand(4, 1, 32, 32)
     assert torch.equal(augment(image, plain.augmentation, torch.Generator().manual_seed(0), signed=False), image)
     assert (plain.merge.rotation, plain.merge.crop) == (0, 0)
-    config = Config(threads=1, schedule=(Stage("search", "relaxed", 1),), relaxed=Relaxed(heads=2, batch=60))
+    config = Config(threads=1, schedule=(Stage("search", "relaxed", 1),), relaxed=Relaxed(heads=2, batch_size=60))
     uncalibrated = VARIANTS["without-calibration"].change(config)
-    weight = fresh_network(1, Network(), 2, config.seed).head.weight
+    weight = random_network(1, Network(), 2, config.seed).head.weight
     assert torch.equal(Trainer(bars, uncalibrated).network.head.weight, weight)
     assert not torch.equal(Trainer(bars, config).network.head.weight, weight)
 
@@ -483,12 +483,12 @@ def test_published_numbers() -> None:
 def test_panels_only_of_cells_with_enough_images() -> None:
     clusters = np.array([0] * 50 + [0] * 49 + [1] * 120)
     classes = np.array([3] * 50 + [4] * 49 + [5] * 120)
-    found = choose(clusters, classes)
+    found = choose_panels(clusters, classes)
     assert [(panel.cluster, panel.number, panel.images) for panel in found] == [(0, 3, 50), (1, 5, 120)]
     for panel in found:
         assert len(set(panel.shown)) == 9
         assert all(clusters[i] == panel.cluster and classes[i] == panel.number for i in panel.shown)
-    assert found == choose(clusters, classes)
+    assert found == choose_panels(clusters, classes)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

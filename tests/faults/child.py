@@ -1,4 +1,4 @@
-"""The process that is hurt: the command line in a world that is wrong in some way.
+"""The process that is hurt: the command line under conditions that are wrong in some way.
 
 Processes come from a server that has imported torch once and forks: a real process each, without the seconds of
 starting one.
@@ -30,8 +30,8 @@ OPERATIONS = {
 
 
 @dataclass(frozen=True)
-class ProcessGroup:
-    """What is wrong with the world of a process; nothing unless said."""
+class Conditions:
+    """What is wrong around a process; nothing unless given."""
 
     deadly: int = 0
     """Kill −9 falls just before this file operation in the deadly place, counted from 1."""
@@ -45,22 +45,22 @@ class ProcessGroup:
     """Bytes that a file may have."""
 
 
-FINE = ProcessGroup()
+FINE = Conditions()
 
 
-def start(words: list[str], said: Path, folder: Path, cache: Path, world: ProcessGroup = FINE) -> BaseProcess:
+def start(words: list[str], said: Path, folder: Path, cache: Path, conditions: Conditions = FINE) -> BaseProcess:
     """Begin a command; what it says goes to the file ``said``, decoded pictures into ``cache``."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     process = context.Process(
-        target=_live, args=(words, str(said), str(world.deadly_place or folder), str(cache), world)
+        target=_live, args=(words, str(said), str(conditions.deadly_place or folder), str(cache), conditions)
     )
     process.start()
     return process
 
 
-def _live(words: list[str], said: str, folder: str, cache: str, world: ProcessGroup) -> None:
+def _live(words: list[str], said: str, folder: str, cache: str, conditions: Conditions) -> None:
     os.environ["CTS_CACHE"] = cache
     descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
@@ -68,17 +68,17 @@ def _live(words: list[str], said: str, folder: str, cache: str, world: ProcessGr
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     # The server ignores SIGINT so that Ctrl-C reaches only whoever started it; a program does not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if world.deadly:
-        _die_at(world.deadly, folder)
-    if world.clock:
+    if conditions.deadly:
+        _die_at(conditions.deadly, folder)
+    if conditions.clock:
         _mad_clock()
-    if world.memory is not None:
+    if conditions.memory is not None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-        limit = pages * resource.getpagesize() + world.memory
+        limit = pages * resource.getpagesize() + conditions.memory
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    if world.file_size is not None:
+    if conditions.file_size is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (world.file_size, world.file_size))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (conditions.file_size, conditions.file_size))
     sys.argv = ["cts", *words]
     sys.exit(program.main())
 

@@ -87,7 +87,7 @@ def damaged_checkpoint(ward: Ward, tally: Tally, count: int) -> None:
                 else:
                     flip(target, int(share * target.stat().st_size), ward.rng.randrange(8))
                 said = copy.recover().replace("\n", " ")
-                demand("using the checkpoint before it" in said, f"{kind}{share} of {ending} went unnoticed: {said}")
+                demand("using the previous checkpoint" in said, f"{kind}{share} of {ending} went unnoticed: {said}")
                 demand(target.stem in said, f"which checkpoint? {said}")
                 shutil.rmtree(copy.folder)
         with tally.trial():

@@ -19,11 +19,11 @@ from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.runs import checkpoint
 from converge_to_surprise.runs.folder import RunFolder
 
-from .child import FINE, ProcessGroup, start
+from .child import FINE, Conditions, start
 
 COMMON = """
 --no-report --views.upsample 1 --seed 2 --threads 1
---checkpoint-seconds 0 --network.no-folded --network.n_outputs 6 --network.width 2 --network.min-active-outputs 4
+--checkpoint-seconds 0 --network.no-space-to-depth --max-clusters 6 --network.width 2 --network.min-active-outputs 4
 --augmentation.rotation 10 --augmentation.crop 1 --consolidation.tau 0 --consolidation.batch-size 16
 """
 # Small batches give many updates: the running statistics of the network need some twenty of them before the labels
@@ -31,7 +31,7 @@ COMMON = """
 SETTINGS = {
     "evolution": f"""{COMMON} --search evolution --schedule explore=evolution:3 strong=evolution:2:2@1
         --evolution.population 2 --evolution.batch-size 10 --evolution.ramp-epochs 2""",
-    "starts": f"""{COMMON} --search evolution --n-init 2 --schedule explore=evolution:2 strong=evolution:1:2@1
+    "restarts": f"""{COMMON} --search evolution --n-init 2 --schedule explore=evolution:2 strong=evolution:1:2@1
         --evolution.population 2 --evolution.batch-size 12 --evolution.ramp-epochs 2""",
     "relaxed": f"""{COMMON} --search relaxed --n-init 1
         --schedule search=relaxed:4 merge=merge:1 refine=refine:1 settle=consolidate:3
@@ -48,13 +48,13 @@ PATIENCE = 120.0
 """Seconds after which a process that has not ended counts as hung."""
 
 
-class WorkerLost(Exception):  # noqa: N818 - what the harness looks for
+class Loss(Exception):  # noqa: N818 - what the harness looks for
     """Something that was acknowledged is gone, or a user saw what nobody should."""
 
 
 def demand(condition: bool, what: str) -> None:
     if not condition:
-        raise WorkerLost(what)
+        raise Loss(what)
 
 
 @dataclass(frozen=True)
@@ -126,15 +126,15 @@ class Patient:
         self.cache = self.folder / "cache"
         self.run = RunFolder(self.out or self.folder / "run")
 
-    def begin(self, *extra: str, world: ProcessGroup = FINE) -> BaseProcess:
+    def begin(self, *extra: str, conditions: Conditions = FINE) -> BaseProcess:
         """``cts fit``, or ``cts resume`` once there is a run."""
         if self.run.config.exists():
-            return self.start("resume", str(self.run.path), "--no-report", world=world)
+            return self.start("resume", str(self.run.path), "--no-report", conditions=conditions)
         words = ["fit", str(self.whole.source), "--out", str(self.run.path), *self.whole.flags, *extra]
-        return self.start(*words, world=world)
+        return self.start(*words, conditions=conditions)
 
-    def start(self, *words: str, world: ProcessGroup = FINE, said: str = "said") -> BaseProcess:
-        return start(list(words), self.folder / said, self.run.path, self.cache, world)
+    def start(self, *words: str, conditions: Conditions = FINE, said: str = "said") -> BaseProcess:
+        return start(list(words), self.folder / said, self.run.path, self.cache, conditions)
 
     def said(self, name: str = "said") -> str:
         return (self.folder / name).read_text(encoding="utf-8", errors="replace")
@@ -145,7 +145,7 @@ class Patient:
         if process.exitcode is None:
             process.kill()
             process.join()
-            raise WorkerLost("the process hung")
+            raise Loss("the process hung")
         code = process.exitcode
         process.close()
         text = self.said(said)
@@ -202,6 +202,7 @@ class Patient:
         results = [json.loads(run.result.read_text()) for run in (ours, theirs)]
         demand(_timeless(results[:1]) == _timeless(results[1:]), "another result")
         demand(ours.model.read_bytes() == theirs.model.read_bytes(), "another model")
+        demand(ours.outputs.read_bytes() == theirs.outputs.read_bytes(), "other outputs")
         demand(_names(ours) == _names(theirs), f"stray: {_names(ours) ^ _names(theirs)}")
         if theirs.quarantine.exists():
             demand(ours.quarantine.read_bytes() == theirs.quarantine.read_bytes(), "other pictures skipped")

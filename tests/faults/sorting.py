@@ -18,7 +18,7 @@ from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.runs.place_file import PART
 from converge_to_surprise.runs.sort_journal import JOURNAL
 
-from .child import FINE, ProcessGroup
+from .child import FINE, Conditions
 from .harness import PATIENCE, Patient, demand
 from .places import one_line
 from .ward import Tally, Ward
@@ -49,12 +49,12 @@ class Inbox:
         (self.folder / "folder").symlink_to("trip 1")
         self.before = contents(self.folder)
 
-    def sort(self, world: ProcessGroup = FINE) -> BaseProcess:
+    def sort(self, conditions: Conditions = FINE) -> BaseProcess:
         words = ["sort", str(self.patient.whole.run.path), str(self.folder), "--into", str(self.out), "--how", "move"]
-        return self.patient.start(*words, "--threads", "1", world=world)
+        return self.patient.start(*words, "--threads", "1", conditions=conditions)
 
-    def undo(self, world: ProcessGroup = FINE) -> BaseProcess:
-        return self.patient.start("sort", "--undo", str(self.out), world=world)
+    def undo(self, conditions: Conditions = FINE) -> BaseProcess:
+        return self.patient.start("sort", "--undo", str(self.out), conditions=conditions)
 
     def examine(self) -> None:
         """After a kill: no picture is in neither place, and a sort that was begun is not begun again."""
@@ -119,7 +119,7 @@ def kill_in_sorting(ward: Ward, tally: Tally, count: int) -> None:
     """Kill −9 just before some operation on the folder of a sort; then it is undone."""
     while tally.tried < count:
         with tally.trial(0), _inbox(ward, tally) as inbox:
-            deadly = ProcessGroup(deadly=ward.rng.randint(1, SORTING), deadly_place=inbox.out)
+            deadly = Conditions(deadly=ward.rng.randint(1, SORTING), deadly_place=inbox.out)
             tally.tried += inbox.patient.await_end(inbox.sort(deadly)) != 0
             inbox.examine()
             inbox.recover()
@@ -138,7 +138,7 @@ def kill_in_undoing(ward: Ward, tally: Tally, count: int) -> None:
             ended = False
             while tally.tried < count and inbox.out.exists() and not ended:
                 place = ward.rng.choice((inbox.out, inbox.folder))
-                deadly = ProcessGroup(deadly=ward.rng.randint(1, UNDOING), deadly_place=place)
+                deadly = Conditions(deadly=ward.rng.randint(1, UNDOING), deadly_place=place)
                 ended = inbox.patient.await_end(inbox.undo(deadly)) == 0
                 tally.tried += not ended
                 inbox.examine()

@@ -50,7 +50,7 @@ def kill_helper(ward: Ward, tally: Tally, count: int) -> None:
             demand(len(helpers) == 1, f"there is not one helper but {helpers}")
             os.kill(helpers[0], signal.SIGKILL)
             demand(patient.await_end(process) == 0, f"it did not go on: {patient.said()}")
-            demand("its work is begun again" in patient.said(), f"the loss is not told: {patient.said()}")
+            demand("its work is repeated" in patient.said(), f"the loss is not told: {patient.said()}")
             patient.compare()
 
 

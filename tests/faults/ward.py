@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .harness import Patient, Whole, WorkerLost
+from .harness import Loss, Patient, Whole
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Tally:
         self.tried += count
         try:
             yield
-        except WorkerLost as loss:
+        except Loss as loss:
             self.lost.append(str(loss))
 
 

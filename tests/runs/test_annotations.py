@@ -1,4 +1,4 @@
-"""Annotations, merges and noise that a person gives the clusters of a run."""
+"""Names, merges and noise marks that a person gives the clusters of a run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_rundir import DESCRIPTION
+from support.description import DESCRIPTION
 
+from converge_to_surprise.model.cluster_model import Annotations
 from converge_to_surprise.runs.annotations import (
-    Annotations,
     apply_annotations,
     no_annotations,
     read_annotations,
@@ -145,30 +145,30 @@ def test_every_chain_of_merges_ends_or_is_a_circle(tmp_path_factory: pytest.Temp
 def test_apply_and_undo_are_a_stack(run: RunFolder, tmp_path: Path) -> None:
     for name in ("first", "second", "third"):
         apply_annotations(run, saved(tmp_path, {"cluster": 1, "name": name}), 2)
-        assert read_annotations(run.names, 2, RUN).names == ["0", name]
+        assert read_annotations(run.annotations, 2, RUN).names == ["0", name]
     assert undo_annotations(run)
-    assert read_annotations(run.names, 2, RUN).names == ["0", "second"]
+    assert read_annotations(run.annotations, 2, RUN).names == ["0", "second"]
     apply_annotations(run, saved(tmp_path, {"cluster": 0, "name": "other"}), 2)
     assert undo_annotations(run)
     assert undo_annotations(run)
-    assert read_annotations(run.names, 2, RUN).names == ["0", "first"]
+    assert read_annotations(run.annotations, 2, RUN).names == ["0", "first"]
     assert not undo_annotations(run)
-    assert not run.names.exists()
-    with pytest.raises(ValueError, match="nothing to take back"):
+    assert not run.annotations.exists()
+    with pytest.raises(ValueError, match="nothing to undo"):
         undo_annotations(run)
 
 
 def test_a_wrong_file_leaves_the_run_as_it_is(run: RunFolder, tmp_path: Path) -> None:
     apply_annotations(run, saved(tmp_path, {"cluster": 1, "name": "good"}), 2)
-    before = run.names.read_bytes()
+    before = run.annotations.read_bytes()
     with pytest.raises(ValueError, match="clusters 0 to 1"):
         apply_annotations(run, saved(tmp_path, {"cluster": 7}), 2)
-    assert run.names.read_bytes() == before
+    assert run.annotations.read_bytes() == before
 
 
 def test_the_runs_own_file_can_be_applied_again(run: RunFolder, tmp_path: Path) -> None:
     apply_annotations(run, saved(tmp_path, {"cluster": 1, "name": "good"}), 2)
-    apply_annotations(run, run.names, 2)
+    apply_annotations(run, run.annotations, 2)
     assert undo_annotations(run)
     assert not undo_annotations(run)
 
@@ -176,4 +176,4 @@ def test_the_runs_own_file_can_be_applied_again(run: RunFolder, tmp_path: Path) 
 def test_a_new_run_in_the_folder_forgets_the_names(run: RunFolder, tmp_path: Path) -> None:
     apply_annotations(run, saved(tmp_path, {"cluster": 1, "name": "good"}), 2)
     run.clear()
-    assert not run.names.exists()
+    assert not run.annotations.exists()

@@ -111,7 +111,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "JSON no text": (lambda p: p.write_bytes(b"\xff\xfe\x00"), "cannot read"),
     "JSON a list": (lambda p: p.write_text("[]"), "not a checkpoint of this program"),
     "foreign": (lambda p: edit(p, format="other"), "not a checkpoint of this program"),
-    "other version": (lambda p: edit(p, version=99), "has version 99; this program reads versions up to 2"),
+    "other version": (lambda p: edit(p, version=99), "has version 99; this program reads version 3"),
     "no version": (lambda p: edit(p, version=None), "has version None"),
     "no checksum": (lambda p: edit(p, sha256=None), "truncated or damaged"),
     "no data": (lambda p: edit(p, data=None), "it has no data"),
@@ -129,7 +129,7 @@ def test_damage_is_noticed_and_the_one_before_is_used(tmp_path: Path, name: str)
     assert newest.stem in str(refused.value)
     found, problems = checkpoint.load_newest(tmp_path)
     assert_equal(found, snapshot(4))
-    assert problems == [f"{refused.value}; using the checkpoint before it"]
+    assert problems == [f"{refused.value}; using the previous checkpoint"]
 
 
 def test_nothing_but_damage(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_tensors_that_are_no_safetensors(tmp_path: Path) -> None:
     path = checkpoint.save(tmp_path, snapshot(1))
     content = b"\x80\x04garbage"
     path.with_suffix(".safetensors").write_bytes(content)
-    edit(path, sha256=checkpoint._checksum(content, checkpoint.VERSION, "", snapshot(1).data))
+    edit(path, sha256=checkpoint._checksum(content, "", snapshot(1).data))
     with pytest.raises(ValueError, match="cannot be read"):
         checkpoint.load(path)
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 from faults import damage, pictures, places, stops
-from faults.harness import Patient, Whole, WorkerLost, demand, pictures_in, undisturbed
+from faults.harness import Loss, Patient, Whole, demand, pictures_in, undisturbed
 from faults.ward import Tally, Ward
+
+pytestmark = [pytest.mark.slow, pytest.mark.subprocess]
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,7 @@ def test_the_harness_sees_a_loss(ward: Ward) -> None:
     spoils: tuple[tuple[Callable[[Patient], object], str], ...] = (
         (lambda p: p.run.history.write_bytes(b"".join(p.run.history.read_bytes().splitlines(True)[1:])), "a hole"),
         (lambda p: p.run.labels.write_bytes(p.run.labels.read_bytes()[:-1]), "other labels"),
+        (lambda p: p.run.outputs.write_bytes(p.run.outputs.read_bytes()[:-1]), "other outputs"),
         (lambda p: (p.run.path / ".labels.csv.abc").touch(), "stray"),
         (lambda p: (p.run.checkpoints / "step-000000001.safetensors").touch(), "stray checkpoints"),
         (lambda p: (p.cache / "building-0.lock").touch(), "stray in the cache"),
@@ -69,7 +72,7 @@ def test_the_harness_sees_a_loss(ward: Ward) -> None:
         patient.cache.mkdir()
         patient.compare()
         spoil(patient)
-        with pytest.raises(WorkerLost, match=complaint):
+        with pytest.raises(Loss, match=complaint):
             patient.compare()
     tally = Tally()
     with tally.trial():

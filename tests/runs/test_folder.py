@@ -10,21 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.description import DESCRIPTION
 
-from converge_to_surprise.config import Config, Evolution, Stage, Views
-from converge_to_surprise.runs.folder import Description, RunFolder
+from converge_to_surprise.config import Views
+from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.search.record import Record
-
-DESCRIPTION = Description(
-    source="digits",
-    data_dir=None,
-    preset="paper",
-    fingerprint="ab" * 32,
-    images=1797,
-    shape=(1, 8, 8),
-    program="0.1.0",
-    config=Config(seed=3, schedule=(Stage("strong", "evolution", 3, 4, 25),), evolution=Evolution(sigma=0.1 + 0.2)),
-)
 
 
 def record(step: int) -> Record:
@@ -53,19 +43,40 @@ def run(tmp_path: Path) -> RunFolder:
     return run
 
 
-def test_settings_that_came_later_leave_earlier_runs_what_they_were(run: RunFolder) -> None:
-    """Its checkpoints and names know a run by its identity; this one is from before there was views.background."""
-    data = json.loads(run.config.read_text())
-    del data["config"]["views"]["background"], data["config"]["network"]["boundary"]
+def test_the_identity_is_that_of_images_and_settings() -> None:
+    """Checkpoints and annotations refer to a run by it."""
+    config = DESCRIPTION.config
+    elsewhere = replace(
+        DESCRIPTION, source="copy", data_dir="/data", program="9.9", preset="fast", labels="from-folders"
+    )
+    assert moved.identity == DESCRIPTION.identity
+    others = [
+        replace(DESCRIPTION, fingerprint="cd" * 32),
+        replace(DESCRIPTION, config=replace(config, seed=4)),
+        replace(DESCRIPTION, config=replace(config, views=Views(fill_masked=True, background="remove"))),
+        replace(DESCRIPTION, config=replace(config, evolution=replace(config.evolution, chunk_size=50))),
+    ]
+    assert len({DESCRIPTION.identity, *(other.identity for other in others)}) == len(others) + 1
+
+
+def test_a_run_of_the_first_release_is_refused(run: RunFolder) -> None:
+    data = json.loads(run.config.read_text()) | {"version": 1}
+    del data["labels"]  # there was none
     run.config.write_text(json.dumps(data))
-    earlier = RunFolder.open(run.path).description()
-    assert earlier == DESCRIPTION
-    # It named its device and chunk, as every run does: the defaults were these.
-    chunk = replace(earlier.config.evolution, chunk=50)
-    earlier = replace(earlier, config=replace(earlier.config, device="cpu", evolution=chunk))
-    assert earlier.identity == "575d5be7b2cb28a0c44d31752e7a4d7010e700741a424ff2e0e36ffea994a049"
-    other = replace(earlier, config=replace(earlier.config, views=Views(fill_masked=True, background="remove")))
-    assert other.identity != earlier.identity
+    with pytest.raises(ValueError, match="was made by version") as refused:
+        run.description()
+    assert str(refused.value) == (
+        f"cannot read the run {run.path}: "
+        "it was made by version 0.1 of this program, which this version cannot read: fit again"
+    )
+
+
+def test_the_labels_of_a_run_must_be_known(run: RunFolder) -> None:
+    data = json.loads(run.config.read_text())
+    assert data.pop("labels") == "none"
+    run.config.write_text(json.dumps(data))
+    with pytest.raises(ValueError, match="labels is missing or unknown"):
+        run.description()
 
 
 def test_description_comes_back(run: RunFolder) -> None:
@@ -76,7 +87,7 @@ def test_description_comes_back(run: RunFolder) -> None:
     ("changes", "message"),
     [
         ({"format": "other"}, "does not describe a run of this program"),
-        ({"version": 2}, "has version 2; this program reads version 1"),
+        ({"version": 3}, "its format has version 3; this program reads version 2"),
         ({"shape": None}, "is damaged"),
         ({"config": 5}, "is damaged: .* must be a table"),
         ({"config": {"sead": 1}}, "is damaged: unknown setting 'sead'"),
@@ -87,7 +98,7 @@ def test_foreign_or_damaged_description(run: RunFolder, changes: dict[str, Any],
     run.config.write_text(json.dumps(json.loads(run.config.read_text()) | changes))
     with pytest.raises(ValueError, match=message) as refused:
         run.description()
-    assert str(run.config) in str(refused.value)
+    assert str(run.path) in str(refused.value)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "3"])
@@ -180,6 +191,7 @@ with FileLock(sys.argv[1], timeout=0):
 """
 
 
+@pytest.mark.subprocess
 def test_a_second_process_is_refused(run: RunFolder) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(run.path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -206,7 +218,7 @@ def test_history(run: RunFolder) -> None:
     with run.history_file() as history:
         for step in (1, 2):
             history.append(record(step))
-        history.to_disk()
+        history.flush()
         assert [entry["step"] for entry in run.records()] == [0, 1, 2]  # readable while it grows
     assert run.records()[1] == record(1).__dict__
 

@@ -1,4 +1,4 @@
-"""The table of labels is written in pieces; nobody can tell from it."""
+"""The table of labels and the saved outputs: written in pieces or compactly, read back as they were."""
 
 from __future__ import annotations
 
@@ -6,22 +6,33 @@ import csv
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Network
-from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.cluster_model import CalibratedNetwork, Model
-from converge_to_surprise.model.inference import read, run_all
+from converge_to_surprise.model.inference import Outputs
 from converge_to_surprise.runs import labels
+from converge_to_surprise.runs.labels import SavedOutputs
+from converge_to_surprise.runs.session import KEEP
+from converge_to_surprise.search.restarts import Fitted
 
 
 @pytest.fixture(scope="module")
-def model(bars: Tensor) -> Model:
+def model() -> Model:
     config = Config(max_clusters=6, network=Network(width=2))
-    network = random_network(1, config.network, 1, seed=0)
+    network = random_network(config, 1, 1)
     return Model(config, (1, 8, 8), CalibratedNetwork(network, 10.0, (20, 30, 10, 5, 55, 0)))
+
+
+def fitted(model: Model, images: Tensor, tree: bool) -> Fitted:
+    """As after a search; with a merge tree the images also have subclusters."""
+    outputs = model.run_all(images, KEEP)
+    subclusters = torch.arange(len(images)) % 7
+    unmerged = Outputs(*(subclusters,) * 3, torch.empty(len(images), 0), torch.empty(len(images), 0))
+    return Fitted(model, outputs, unmerged if tree else None)
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -29,53 +40,97 @@ def model(bars: Tensor) -> Model:
 def test_pieces_are_as_good_as_the_whole(
     tmp_path: Path, model: Model, bars: Tensor, named: bool, tree: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reading = model.run_all(bars)
+    found = fitted(model, bars, tree)
     names = [f"ä {number},\udcff.png" for number in range(len(bars))] if named else None
-    parts = torch.arange(len(bars)) % 7 if tree else None
     written = []
     for size in (len(bars), 50, 7, 1):
         monkeypatch.setattr(labels, "ROWS", size)
-        labels.write_labels(tmp_path / "labels.csv", reading, model, parts, names)
+        labels.write_labels(tmp_path / "labels.csv", found, names)
         written.append((tmp_path / "labels.csv").read_bytes())
     assert len(set(written)) == 1
     with (tmp_path / "labels.csv").open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         rows = list(csv.DictReader(file))
-    prediction = model.name(reading)
+    prediction = model.interpret(found.outputs)
     assert [int(row["cluster"]) for row in rows] == prediction.cluster.tolist()
     assert [int(row["second"]) for row in rows] == prediction.second.tolist()
+    assert [float(row["confidence"]) for row in rows] == pytest.approx(prediction.confidence.tolist(), abs=1e-6)
+    assert [int(row["views_agree"]) for row in rows] == prediction.views_agree.int().tolist()
     assert [row["path" if named else "image"] for row in rows] == (names or [str(n) for n in range(len(bars))])
-    assert [int(row["part"]) for row in rows] == ([-1] * len(bars) if parts is None else parts.tolist())
+    subclusters = [-1] * len(bars) if found.unmerged is None else found.unmerged.winner.tolist()
+    assert [int(row["subcluster"]) for row in rows] == subclusters
 
 
-def test_everything_is_read_in_order_and_probabilities_can_be_left_out(model: Model, bars: Tensor) -> None:
-    network, views = model.final.network, model.config.views
-    images = torch.cat([bars, bars.flip(0), bars.flip(3), bars.flip(2), bars.roll(1, 0)])  # more than one chunk
-    whole = run_all(network, images, views, 10.0)
-    brief = run_all(network, images, views, 10.0, probabilities=False)
-    parts = list(read(network, images, views, 10.0))
-    assert len(parts) > 2
-    assert torch.equal(whole.probabilities, torch.cat([part.probabilities for part in parts]))
-    assert brief.probabilities.shape == (len(images), 0)
-    for name in ("view_i", "view_j", "output"):
-        assert torch.equal(getattr(whole, name), torch.cat([getattr(part, name) for part in parts]))
-        assert torch.equal(getattr(brief, name), getattr(whole, name))
+@pytest.mark.parametrize("tree", [False, True])
+def test_saved_outputs_come_back(tmp_path: Path, model: Model, bars: Tensor, tree: bool) -> None:
+    found = fitted(model, bars, tree)
+    saved = SavedOutputs.of(found)
+    saved.save(tmp_path / "outputs")
+    loaded = SavedOutputs.load(tmp_path / "outputs", len(bars))
+    assert loaded is not None
+    for name, value, expected in zip(SavedOutputs._fields, loaded, saved, strict=True):
+        assert value.dtype == expected.dtype, name
+        assert torch.equal(value, expected), name
+    outputs = found.outputs
+    for name in ("view_i", "view_j", "winner", "features"):
+        assert torch.equal(getattr(loaded, name), getattr(outputs, name)), name
+    assert torch.equal(loaded.top_outputs[:, 0], outputs.probabilities.argmax(1))
+    assert torch.equal(loaded.top_probabilities, outputs.probabilities.sort(1, descending=True).values[:, :2])
+    expected = torch.full((len(bars),), -1) if found.unmerged is None else found.unmerged.winner
+    assert torch.equal(loaded.subcluster, expected)
 
 
-def test_both_views_by_a_slow_loop(bars: Tensor) -> None:
-    config = Config()
-    network = fresh_network(1, Network(clusters=6, width=2), 1, seed=0)
-    with torch.no_grad():  # a head on centered features, so that every output wins somewhere
-        for view in make_views(to_float(bars), config.views) * 30:
-            features = network.features(view)
-        network.head.bias.copy_(-(network.head.weight @ features.mean(0)))
-    first, second, both, _, _ = read_whole(network, bars, config.views, 10.0)
-    network.eval()
-    with torch.no_grad():
-        for index, image in enumerate(bars):
-            views = make_views(to_float(image[None]), config.views)
-            outputs = [network.logits(view)[0] for view in views]
-            winners = [int(out.argmax()) for out in outputs]
-            mean = sum((out / out.norm() for out in outputs), torch.zeros(6)) / 2
-            expected = [*winners, int(mean.argmax())]
-            assert [int(first[index]), int(second[index]), int(both[index])] == expected
-    assert len({tuple(labels.tolist()) for labels in (first, second, both)}) == 3
+def test_saved_outputs_of_a_network_with_one_output(tmp_path: Path, bars: Tensor) -> None:
+    zeros, few = torch.zeros(5, dtype=torch.long), bars[:5]
+    config = Config(max_clusters=2, network=Network(width=1))
+    network = random_network(config, 1, 1)
+    outputs = Outputs(zeros, zeros, zeros, torch.ones(5, 1), torch.zeros(5, 8).half())
+    SavedOutputs.of(Fitted(Model(config, (1, 8, 8), CalibratedNetwork(network, 1.0, (5, 0))), outputs, None)).save(
+        tmp_path / "outputs"
+    )
+    loaded = SavedOutputs.load(tmp_path / "outputs", len(few))
+    assert loaded is not None
+    assert loaded.top_outputs.shape == loaded.top_probabilities.shape == (5, 1)
+
+
+@pytest.fixture
+def outputs_file(tmp_path: Path, model: Model, bars: Tensor) -> Path:
+    SavedOutputs.of(fitted(model, bars, tree=True)).save(tmp_path / "outputs")
+    return tmp_path / "outputs"
+
+
+def test_saved_outputs_of_another_number_of_images_are_not_used(outputs_file: Path, bars: Tensor) -> None:
+    assert SavedOutputs.load(outputs_file, len(bars)) is not None
+    for images in (0, len(bars) - 1, len(bars) + 1):
+        assert SavedOutputs.load(outputs_file, images) is None
+
+
+def test_saved_outputs_that_are_missing_or_damaged_are_not_used(outputs_file: Path, bars: Tensor) -> None:
+    whole = outputs_file.read_bytes()
+    for content in (b"", b"no file of tensors", whole[: len(whole) // 2], whole[:-1], bytes(len(whole))):
+        outputs_file.write_bytes(content)
+        assert SavedOutputs.load(outputs_file, len(bars)) is None
+    outputs_file.unlink()
+    assert SavedOutputs.load(outputs_file, len(bars)) is None
+    outputs_file.mkdir()
+    assert SavedOutputs.load(outputs_file, len(bars)) is None
+
+
+@pytest.mark.parametrize("how", ["missing", "unknown", "one column", "short", "scalar", "flat features", "fractions"])
+def test_saved_outputs_with_other_tensors_are_not_used(outputs_file: Path, bars: Tensor, how: str) -> None:
+    tensors = safetensors.torch.load_file(outputs_file)
+    if how == "missing":
+        del tensors["winner"]
+    elif how == "unknown":
+        tensors["more"] = tensors["winner"].clone()
+    elif how == "one column":
+        tensors["top_outputs"] = tensors["top_outputs"][:, 0].clone()
+    elif how == "short":
+        tensors["subcluster"] = tensors["subcluster"][:-1].clone()
+    elif how == "scalar":
+        tensors["winner"] = torch.tensor(3)
+    elif how == "flat features":
+        tensors["features"] = tensors["features"][:, 0].clone()
+    else:
+        tensors["winner"] = tensors["winner"].float()
+    outputs_file.write_bytes(safetensors.torch.save(tensors))
+    assert SavedOutputs.load(outputs_file, len(bars)) is None

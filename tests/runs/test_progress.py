@@ -1,4 +1,4 @@
-"""What a person sees: lines without a terminal, a bar with one, tables at the end."""
+"""What a person sees: lines without a terminal, a bar with one."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import time
 from dataclasses import replace
 from io import StringIO
 
-import numpy as np
 import pytest
-from converge_to_surprise.cli.screen import ProgressDisplay, cluster_table, verdict
 from rich.console import Console
 
-from converge_to_surprise.model.assessment import Assessment, Cluster
-from converge_to_surprise.search.record import Measures, Record
+from converge_to_surprise.runs.progress import CountDisplay, ProgressDisplay
+from converge_to_surprise.search.record import Record
 
 FIRST = Record(
     step=0, epoch=0, stage="explore", kind="evolution", surprise=0.1234, orderliness=1.25, agreement=0.5,
@@ -77,7 +75,7 @@ def test_a_bar_in_a_terminal() -> None:
     assert "step 1/8" not in drawn  # no lines beside the bar
 
 
-def test_a_bar_has_room_for_the_number_of_a_start() -> None:
+def test_a_bar_has_room_for_the_number_of_an_initialization() -> None:
     file = StringIO()
     console = Console(file=file, force_terminal=True, width=80, color_system=None)
     with ProgressDisplay(console, 7202, 3600) as display:
@@ -100,52 +98,25 @@ def test_a_bar_ends_with_an_error() -> None:
     assert file.getvalue().rstrip().endswith("\x1b[?25h")
 
 
-def assessment(known: bool) -> Assessment:
-    rows = [
-        Cluster(0, 5, 2, 0.25, 12.5, 0.5, True, 7 if known else None, 1.0 if known else None),
-        Cluster(1, 3, 1500, 0.0, 0.0, 1.0, False, 4 if known else None, 0.125 if known else None),
-    ]
-    labels = np.array([0, 0, 1, 1], dtype=np.int64)
-    classes = np.array([7, 7, 4, 7], dtype=np.int64) if known else None
-    measures = Measures(surprise=0.25, orderliness=1.5, agreement=0.75, surprising=1, active=2)
-    return Assessment(labels, np.array([0, 0, 1, 0], dtype=np.int64), [5, 3], measures, rows, classes)
-
-
-def shown(known: bool) -> str:
+def test_counted_work_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
     file = StringIO()
-    Console(file=file, width=120).print(cluster_table(assessment(known)))
-    return file.getvalue()
-
-
-def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")]
-
-
-def test_table_with_classes() -> None:
-    lines = [line for line in shown(known=True).splitlines() if line.startswith(("│", "┃"))]
-    assert [cells(line) for line in lines] == [
-        ["cluster", "size", "surprise", "−log p", "agreement", "class", "purity"],
-        ["1", "1,500", "0.0000", "0", "100.0%", "4", "12.5%"],
-        ["0", "2", "0.2500", "12", "50.0%", "7", "100.0%"],
-    ]
-    assert "2 clusters in 4 images" in shown(known=True)
-
-
-def test_table_without_classes() -> None:
-    lines = [line for line in shown(known=False).splitlines() if line.startswith(("│", "┃"))]
-    assert [cells(line) for line in lines] == [
-        ["cluster", "size", "surprise", "−log p", "agreement"],
-        ["1", "1,500", "0.0000", "0", "100.0%"],
-        ["0", "2", "0.2500", "12", "50.0%"],
+    with CountDisplay(Console(file=file, width=20), "pictures read", 0) as display:
+        for done in range(0, 20_000, 1_000):
+            clock += 1
+            display(done, 20_000)
+    assert file.getvalue().splitlines() == [
+        f"{done} of 20,000 pictures read" for done in ("4,000", "9,000", "14,000", "19,000")
     ]
 
 
-def test_verdict() -> None:
-    line = "S 0.250  Ω 1.500  agreement 75.0%  clusters 2, surprising 1"
-    assert verdict(assessment(known=False)) == line
-    first, second, third = verdict(assessment(known=True)).splitlines()
-    assert first == line
-    # Three of four images are where their class is.
-    assert second.endswith("ACC 75.0%  PURITY 75.0%")
-    assert second.startswith("NMI ")
-    assert third == "by both views: NMI 100.0%  ARI 100.0%  ACC 100.0%, clusters 2"
+def test_counted_work_in_a_terminal() -> None:
+    file = StringIO()
+    console = Console(file=file, force_terminal=True, width=80, color_system=None)
+    with CountDisplay(console, "images", 10):
+        pass
+    assert file.getvalue() == ""  # nothing was done, so there is no bar
+    with CountDisplay(console, "images", 10) as display:
+        display(4, 10)
+    assert "4/10 images" in file.getvalue()

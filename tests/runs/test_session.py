@@ -23,15 +23,17 @@ import torch
 from faults.harness import SETTINGS, STEPS
 
 from converge_to_surprise import cli
+from converge_to_surprise.cli import fit
 from converge_to_surprise.data import datasets
-from converge_to_surprise.data.store import ImageStore
+from converge_to_surprise.data.store import ImageStore, fingerprint
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.runs import checkpoint, session
 from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.runs.interruption import Interrupted
 from converge_to_surprise.runs.load import load_newest_model
 from converge_to_surprise.search.record import Record
+from converge_to_surprise.search.restarts import Restarts
 from converge_to_surprise.search.snapshot import Snapshot
-from converge_to_surprise.search.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Whole:
 
 @pytest.fixture(scope="module")
 def wholes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Whole]:
-    return {search: uninterrupted(search, tmp_path_factory.mktemp(search)) for search in SETTINGS}
+    return {name: uninterrupted(name, tmp_path_factory.mktemp(name)) for name in SETTINGS}
 
 
 @pytest.fixture(scope="module", params=list(SETTINGS))
@@ -61,29 +63,29 @@ def evolved(wholes: dict[str, Whole]) -> Whole:
     return wholes["evolution"]
 
 
-def uninterrupted(search: str, folder: Path) -> Whole:
-    source, flags = folder / "bars.npz", SETTINGS[search].split()
+def uninterrupted(name: str, folder: Path) -> Whole:
+    source, flags = folder / "bars.npz", SETTINGS[name].split()
     images, classes = striped_images(60)
     np.savez(source, images=images.numpy(), labels=classes)
-    run, trainer, dataset = begin(source, flags, folder / "whole")
-    snapshots, records = [trainer.snapshot()], []
+    run, search, dataset = begin(source, flags, folder / "whole")
+    snapshots, records = [search.snapshot()], []
 
     def read(record: Record) -> None:
-        snapshots.append(trainer.snapshot())
+        snapshots.append(search.snapshot())
         records.append(record)
 
-    session.train(run, trainer, dataset, [read])
+    session.train(run, search, dataset, [read])
     return Whole(source, flags, run, snapshots, records)
 
 
-def begin(source: Path, flags: list[str], out: Path) -> tuple[RunFolder, Trainer, datasets.Dataset]:
+def begin(source: Path, flags: list[str], out: Path) -> tuple[RunFolder, Restarts, datasets.Dataset]:
     """What ``cts fit`` does before the first step."""
-    words = ["fit", str(source), "--out", str(out), *flags]
-    command = cli._parse(cli.Command, words)
+    request = fit.parse_words([str(source), "--out", str(out), *flags])
     dataset = datasets.load(str(source))
     run = RunFolder.claim(out, force=False)
-    config = cli._effective(command, words, dataset)
-    return run, session.begin(run, dataset, str(source), None, command.preset, config), dataset
+    config = fit.effective_config(request, len(dataset.train), dataset.train.shape)
+    origin = session.Origin(str(source), request.command.preset)
+    return run, session.begin(run, dataset, origin, config), dataset
 
 
 def resume(run: RunFolder) -> None:
@@ -118,6 +120,7 @@ def assert_same_run(run: RunFolder, whole: Whole) -> None:
     results = [timeless(json.loads(file.read_text())) for file in (run.result, whole.run.result)]
     assert results[0] == results[1]
     assert run.config.read_bytes() == whole.run.config.read_bytes()
+    assert run.outputs.read_bytes() == whole.run.outputs.read_bytes()
     assert not [path for path in run.path.rglob(".*") if path.name != ".lock"]
 
 
@@ -131,33 +134,33 @@ def test_the_runs_compared_here_do_everything(whole: Whole) -> None:
     assert trained["consolidate"] > 100
     assert any(name.startswith("optimizer.") for name in whole.snapshots[-2].tensors)
     assert whole.records[-1].active >= 2
-    assert whole.snapshots[-1].data["merged"] is None or whole.records[0].kind == "relaxed"
+    assert whole.snapshots[-1].data["merge"] is None or whole.records[0].kind == "relaxed"
 
 
-def test_a_new_trainer_takes_over_at_every_step(whole: Whole, tmp_path: Path) -> None:
+def test_a_new_search_takes_over_at_every_step(whole: Whole, tmp_path: Path) -> None:
     """Step k from the checkpoint before it gives the state after it: by induction, any stops give the same end."""
     images, config = datasets.load(str(whole.source)).train.images, whole.run.description().config
     for (before, after), record in zip(itertools.pairwise(whole.snapshots), whole.records, strict=True):
-        trainer = Trainer(images, config)
-        trainer.restore(checkpoint.load(checkpoint.save(tmp_path, before)))
-        steps = trainer.run()
+        search = Restarts(images, config)
+        search.restore(checkpoint.load(checkpoint.save(tmp_path, before)))
+        steps = search.run()
         found = next(steps)
         steps.close()
         assert replace(found, seconds=record.seconds) == record
-        assert_same_state(trainer.snapshot(), after)
-        assert trainer.snapshot().data["random"] == after.data["random"]
+        assert_same_state(search.snapshot(), after)
+        assert search.snapshot().data["random"] == after.data["random"]
 
 
 def test_the_start_is_a_function_of_images_and_settings(whole: Whole) -> None:
     torch.rand(7)  # what was drawn before must not matter
-    trainer = Trainer(datasets.load(str(whole.source)).train.images, whole.run.description().config)
-    for name, tensor in trainer.snapshot().tensors.items():
+    search = Restarts(datasets.load(str(whole.source)).train.images, whole.run.description().config)
+    for name, tensor in search.snapshot().tensors.items():
         assert torch.equal(tensor, whole.snapshots[0].tensors[name]), name
 
 
 def test_signals_at_many_steps(whole: Whole, tmp_path: Path) -> None:
     """In the first step, in the search, between search and consolidation, in consolidation, after the last step."""
-    run, trainer, dataset = begin(whole.source, whole.flags, tmp_path / "run")
+    run, search, dataset = begin(whole.source, whole.flags, tmp_path / "run")
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     for number, stop in zip((signal.SIGINT, signal.SIGTERM) * 3, (1, 17, 24, 31, 33, STEPS), strict=True):
 
@@ -165,16 +168,16 @@ def test_signals_at_many_steps(whole: Whole, tmp_path: Path) -> None:
             if record.step + 1 == stop:
                 signal.raise_signal(number)
 
-        with pytest.raises(session.Interrupted) as stopped:
-            session.train(run, trainer, dataset, [interrupt])
+        with pytest.raises(Interrupted) as stopped:
+            session.train(run, search, dataset, [interrupt])
         assert stopped.value.signal_number == number
         saved, _ = checkpoint.load_newest(run.checkpoints, run.description().identity)
         assert_same_state(saved, whole.snapshots[stop])
         assert len(run.records()) == stop
         assert not run.result.exists()
-        trainer, _ = session.reopen(run, dataset)
-        assert trainer.step == stop
-    session.train(run, trainer, dataset, [])
+        search, _ = session.reopen(run, dataset)
+        assert search.step == stop
+    session.train(run, search, dataset, [])
     assert_same_run(run, whole)
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
@@ -182,22 +185,22 @@ def test_signals_at_many_steps(whole: Whole, tmp_path: Path) -> None:
 def test_an_error_in_a_step_saves_the_step_before(
     evolved: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, trainer, dataset = begin(evolved.source, [*evolved.flags, "--checkpoint-seconds", "600"], tmp_path / "run")
-    do = trainer._do
+    run, search, dataset = begin(evolved.source, [*evolved.flags, "--checkpoint-seconds", "600"], tmp_path / "run")
+    do = search.trainer._do
 
     def fail_at_5(step: Any, workers: Any) -> Any:
         if step.number == 5:
             raise RuntimeError("a score of the user's own fails")
         return do(step, workers)
 
-    monkeypatch.setattr(trainer, "_do", fail_at_5)
+    monkeypatch.setattr(search.trainer, "_do", fail_at_5)
     with pytest.raises(RuntimeError, match="of the user's own"):
-        session.train(run, trainer, dataset, [])
+        session.train(run, search, dataset, [])
     assert_same_state(checkpoint.load_newest(run.checkpoints, run.description().identity)[0], evolved.snapshots[5])
-    trainer, _ = session.reopen(run, dataset)
-    for _ in trainer.run():
+    search, _ = session.reopen(run, dataset)
+    for _ in search.run():
         pass
-    assert_same_state(trainer.snapshot(), evolved.snapshots[-1])
+    assert_same_state(search.snapshot(), evolved.snapshots[-1])
 
 
 def copy_of(whole: Whole, out: Path) -> RunFolder:
@@ -207,21 +210,21 @@ def copy_of(whole: Whole, out: Path) -> RunFolder:
 
 def test_a_run_that_merges_twice_goes_on_after_either(wholes: dict[str, Whole], tmp_path: Path) -> None:
     twice = "search=relaxed:4 merge=merge:1 refine=refine:1 again=merge:1 last=refine:1"
-    flags = [*wholes["relaxed"].flags, "--network.n_outputs", "9", "--schedule", *twice.split()]
+    flags = [*wholes["relaxed"].flags, "--max-clusters", "9", "--schedule", *twice.split()]
     source = wholes["relaxed"].source
     ends = []
     for number, stops in enumerate(((), (27, 33))):
-        run, trainer, dataset = begin(source, flags, tmp_path / str(number))
+        run, search, dataset = begin(source, flags, tmp_path / str(number))
         for stop in stops:
-            for _ in itertools.islice(trainer.run(), stop - trainer.step):
+            for _ in itertools.islice(search.run(), stop - search.step):
                 pass
-            checkpoint.save(run.checkpoints, trainer.snapshot(), run.description().identity)
+            checkpoint.save(run.checkpoints, search.snapshot(), run.description().identity)
             run.history.write_text("".join(json.dumps({"step": step}) + "\n" for step in range(stop)))
-            trainer, _ = session.reopen(run, dataset)
-            assert trainer.step == stop
-        for _ in trainer.run():
+            search, _ = session.reopen(run, dataset)
+            assert search.step == stop
+        for _ in search.run():
             pass
-        ends.append(trainer.snapshot())
+        ends.append(search.snapshot())
     assert ends[0].data["step"] == 38
     assert len(ends[0].tensors["unmerged.head.bias"]) == 6  # what the first merge left
     assert_same_state(ends[1], ends[0])
@@ -238,7 +241,7 @@ def test_a_damaged_newest_checkpoint_is_redone(
     warning = capsys.readouterr().err
     assert "warning: the checkpoint" in warning
     assert newest.name in warning
-    assert "using the checkpoint before it" in warning
+    assert "using the previous checkpoint" in warning
     assert_same_run(run, whole)
 
 
@@ -278,9 +281,9 @@ def test_fingerprint_sees_shape_and_every_pixel() -> None:
     images = torch.arange(5000 * 4, dtype=torch.uint8).reshape(5000, 1, 2, 2)
     changed = images.clone()
     changed[4999, 0, 1, 1] ^= 1
-    seen = {session.fingerprint(x) for x in (images, changed, images.reshape(5000, 1, 4, 1), images[:4999])}
+    seen = {fingerprint(x) for x in (images, changed, images.reshape(5000, 1, 4, 1), images[:4999])}
     assert len(seen) == 4
-    assert session.fingerprint(images) == session.fingerprint(images.clone())
+    assert fingerprint(images) == fingerprint(images.clone())
 
 
 # Real processes from here on.

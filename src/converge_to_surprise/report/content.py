@@ -124,7 +124,11 @@ def gather(run: RunFolder, pictures: Pictures, live: bool = False) -> Content:
     store = pictures.store
     if live and not content["finished"]:
         store = _sample(store, LIVE_IMAGES)
-    saved = SavedOutputs.load(run.outputs, len(store)) if pictures.own and content["finished"] else None
+    saved = (
+        SavedOutputs.load(run.outputs, len(store), model.active.network.n_outputs)
+        if pictures.own and content["finished"]
+        else None
+    )
     data = image_data(model, saved or label_images(model, store.images), store.labels)
     return content | {"clustering": _clustering(run, model, data, pictures._replace(store=store), thorough=not live)}
 

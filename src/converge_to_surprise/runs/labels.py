@@ -101,18 +101,29 @@ class SavedOutputs(NamedTuple):
         write_atomically(path, safetensors.torch.save({name: value.contiguous() for name, value in small.items()}))
 
     @classmethod
-    def load(cls, path: Path, images: int) -> SavedOutputs | None:
-        """The outputs in a file; None if it is not there, damaged or of another number of images."""
+    def load(cls, path: Path, images: int, n_outputs: int) -> SavedOutputs | None:
+        """The outputs in a file for so many images and outputs; None if it is not there, damaged or of another run."""
         try:
-            found = safetensors.torch.load_file(path)
-            values = {name: v if v.is_floating_point() else v.long() for name, v in found.items()}
-            outputs = cls(**values)
-            sound = all(len(value) == images for value in outputs) and all(
-                v.ndim == 2 for v in (outputs[3], outputs[4])
-            )
+            outputs = cls(**safetensors.torch.load_file(path))
         except (OSError, SafetensorError, TypeError, ValueError, RuntimeError):
             return None
-        return outputs if sound else None
+        labels = (outputs.view_i, outputs.view_j, outputs.winner, outputs.subcluster)
+        sound = (
+            all(len(value) == images for value in outputs)
+            and all(value.dtype == torch.int16 for value in (*labels, outputs.top_outputs))
+            and all(value.ndim == 1 for value in labels)
+            and all(value.ndim == 2 for value in (outputs.top_outputs, outputs.top_probabilities, outputs.features))
+            and outputs.top_outputs.shape == outputs.top_probabilities.shape
+            and all(_within(value, 0, n_outputs - 1) for value in (*labels[:3], outputs.top_outputs))
+            and _within(outputs.subcluster, -1, 2**15)
+            and _within(outputs.top_probabilities, 0, 1)
+            and bool(outputs.features.isfinite().all())
+        )
+        return cls(*(v if v.is_floating_point() else v.long() for v in outputs)) if sound else None
+
+
+def _within(values: Tensor, low: float, high: float) -> bool:
+    return bool(((values >= low) & (values <= high)).all())
 
 
 def write_quarantine(path: Path, quarantine: Sequence[SkippedFile]) -> None:

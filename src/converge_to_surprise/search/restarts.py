@@ -181,7 +181,8 @@ class Restarts:
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot of a search with the same images and configuration."""
         data = snapshot.data
-        self.index = min(data["step"] // self.trainer.total, self.config.n_init - 1)
+        # Right at the end of an initialization its trainer is restored: the next one starts from new weights.
+        self.index = max(0, (data["step"] - 1) // self.trainer.total)
         self.trainer = self._new_trainer(self.index)
         self.trainer.restore(
             Snapshot(snapshot.tensors, data | {"step": data["step"] - self.index * self.trainer.total})
