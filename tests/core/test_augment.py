@@ -144,9 +144,7 @@ def test_the_area_outside_the_crop_is_black_or_the_rest_of_the_image() -> None:
 
 @given(st.sampled_from([1, 3]), st.integers(5, 10), st.integers(5, 10), st.integers(0, 10_000))
 @settings(max_examples=40)
-def test_background_fill_agrees_with_a_slow_loop(
-    channels: int, height: int, width: int, seed: int
-) -> None:
+def test_background_fill_agrees_with_a_slow_loop(channels: int, height: int, width: int, seed: int) -> None:
     batch = views(3, channels, height, width, seed)
     settings = replace(BACKGROUND, sampling="bilinear")
     drawn = augment.draw(settings, 3, torch.Generator().manual_seed(seed))

@@ -130,7 +130,9 @@ def test_signed_views_are_differences_from_their_background(height: int, width: 
 
 
 @given(st.sampled_from([1, 2]), st.integers(4, 9), st.integers(0, 10_000))
-def test_signed_views_do_not_depend_on_the_background_color_and_invert_with_the_image(scale: int, side: int, seed: int) -> None:
+def test_signed_views_do_not_depend_on_the_background_color_and_invert_with_the_image(
+    scale: int, side: int, seed: int
+) -> None:
     """The same picture on a lighter background gives the same views; the negative of an image gives negative views."""
     generator = torch.Generator().manual_seed(seed)
     foreground = torch.zeros(2, 3, side, side)

@@ -71,7 +71,9 @@ def test_with_background_padding_the_first_unit_cannot_detect_the_edge_of_a_plai
         )
         plain = torch.rand(2, channels, 1, 1).expand(2, channels, height, width)
     with torch.no_grad():
-        found, usual = (network.get_submodule("units.0.conv")(network.prepare(plain)) for network in (background, black))
+        found, usual = (
+            network.get_submodule("units.0.conv")(network.prepare(plain)) for network in (background, black)
+        )
     assert found.shape == usual.shape
     torch.testing.assert_close(found, found[..., :1, :1].expand_as(found))
 

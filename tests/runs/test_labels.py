@@ -65,7 +65,7 @@ def test_saved_outputs_come_back(tmp_path: Path, model: Model, bars: Tensor, tre
     found = fitted(model, bars, tree)
     saved = SavedOutputs.of(found)
     saved.save(tmp_path / "outputs")
-    loaded = SavedOutputs.load(tmp_path / "outputs", len(bars))
+    loaded = SavedOutputs.load(tmp_path / "outputs", len(bars), 6)
     assert loaded is not None
     for name, value, expected in zip(SavedOutputs._fields, loaded, saved, strict=True):
         assert value.dtype == expected.dtype, name
@@ -87,7 +87,7 @@ def test_saved_outputs_of_a_network_with_one_output(tmp_path: Path, bars: Tensor
     SavedOutputs.of(Fitted(Model(config, (1, 8, 8), CalibratedNetwork(network, 1.0, (5, 0))), outputs, None)).save(
         tmp_path / "outputs"
     )
-    loaded = SavedOutputs.load(tmp_path / "outputs", len(few))
+    loaded = SavedOutputs.load(tmp_path / "outputs", len(few), 2)
     assert loaded is not None
     assert loaded.top_outputs.shape == loaded.top_probabilities.shape == (5, 1)
 
@@ -99,23 +99,27 @@ def outputs_file(tmp_path: Path, model: Model, bars: Tensor) -> Path:
 
 
 def test_saved_outputs_of_another_number_of_images_are_not_used(outputs_file: Path, bars: Tensor) -> None:
-    assert SavedOutputs.load(outputs_file, len(bars)) is not None
+    assert SavedOutputs.load(outputs_file, len(bars), 6) is not None
     for images in (0, len(bars) - 1, len(bars) + 1):
-        assert SavedOutputs.load(outputs_file, images) is None
+        assert SavedOutputs.load(outputs_file, images, 6) is None
 
 
 def test_saved_outputs_that_are_missing_or_damaged_are_not_used(outputs_file: Path, bars: Tensor) -> None:
     whole = outputs_file.read_bytes()
     for content in (b"", b"no file of tensors", whole[: len(whole) // 2], whole[:-1], bytes(len(whole))):
         outputs_file.write_bytes(content)
-        assert SavedOutputs.load(outputs_file, len(bars)) is None
+        assert SavedOutputs.load(outputs_file, len(bars), 6) is None
     outputs_file.unlink()
-    assert SavedOutputs.load(outputs_file, len(bars)) is None
+    assert SavedOutputs.load(outputs_file, len(bars), 6) is None
     outputs_file.mkdir()
-    assert SavedOutputs.load(outputs_file, len(bars)) is None
+    assert SavedOutputs.load(outputs_file, len(bars), 6) is None
 
 
-@pytest.mark.parametrize("how", ["missing", "unknown", "one column", "short", "scalar", "flat features", "fractions"])
+@pytest.mark.parametrize(
+    "how",
+    ["missing", "unknown", "one column", "short", "scalar", "flat features", "fractions", "beyond the outputs",
+     "negative", "no subcluster", "no probability", "not finite", "outputs without probabilities"],
+)  # fmt: skip
 def test_saved_outputs_with_other_tensors_are_not_used(outputs_file: Path, bars: Tensor, how: str) -> None:
     tensors = safetensors.torch.load_file(outputs_file)
     if how == "missing":
@@ -130,7 +134,19 @@ def test_saved_outputs_with_other_tensors_are_not_used(outputs_file: Path, bars:
         tensors["winner"] = torch.tensor(3)
     elif how == "flat features":
         tensors["features"] = tensors["features"][:, 0].clone()
-    else:
+    elif how == "fractions":
         tensors["winner"] = tensors["winner"].float()
+    elif how == "beyond the outputs":
+        tensors["winner"][3] = 6
+    elif how == "negative":
+        tensors["top_outputs"][3, 1] = -1
+    elif how == "no subcluster":
+        tensors["subcluster"][0] = -2
+    elif how == "no probability":
+        tensors["top_probabilities"][5, 0] = 1.5
+    elif how == "not finite":
+        tensors["features"][7, 1] = torch.nan
+    else:
+        tensors["top_outputs"] = tensors["top_outputs"][:, :1].clone()
     outputs_file.write_bytes(safetensors.torch.save(tensors))
-    assert SavedOutputs.load(outputs_file, len(bars)) is None
+    assert SavedOutputs.load(outputs_file, len(bars), 6) is None

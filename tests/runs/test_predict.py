@@ -1,8 +1,7 @@
-"""Predicting and exporting, on real folders of pictures, in real processes where it matters."""
+"""Predicting, on real folders of pictures, in real processes where it matters."""
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 import signal
@@ -13,72 +12,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
+from support.picture_run import FLAGS, SCHEDULE, call, fit_pictures, make_pictures, refused, table, write_pictures
 from support.pictures import HEIC_HEAD
-from torch import Tensor
 
-from converge_to_surprise import cli
 from converge_to_surprise.data import formats
 from converge_to_surprise.data.source import Source
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.model import model_file as modelfile
+from converge_to_surprise.model import model_file
 from converge_to_surprise.runs import predict as predicting
 from converge_to_surprise.runs.load import load_model
-
-SCHEDULE = ["--schedule", "search=relaxed:24", "merge=merge:1", "refine=refine:6"]
-NETWORK = ["--network.width", "4", "--network.n_outputs", "12", "--views.upsample", "1"]
-FLAGS = [*SCHEDULE, *NETWORK, "--threads", "1", "--no-report", "--relaxed.heads", "2", "--relaxed.batch-size", "20"]
-FLAGS += ["--n-init", "1"]
-
-
-def call(*words: object) -> int:
-    return cli.main([str(word) for word in words])
-
-
-def write_pictures(images: Tensor, labels: Any, folder: Path) -> None:
-    """One PNG per image in a folder per class, names in an order that is not that of the array."""
-    for number, (image, label) in enumerate(zip(images, labels, strict=True)):
-        path = folder / f"class {label}" / f"{number:03d}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(image[0].numpy()).save(path)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CTS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pictures")
-    write_pictures(*striped_images(60), folder)
-    (folder / "class 0" / "empty.png").touch()
-    (folder / "class 1" / "text.jpg").write_text("not a picture")
-    return folder
+    return make_pictures(tmp_path_factory.mktemp("pictures"))
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CTS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        assert call("fit", pictures, "--out", out, *FLAGS) == 0
-    return out
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    capsys.readouterr()
-    assert call(*words) == 2
-    shown = capsys.readouterr().err
-    assert shown.startswith("cts: ")
-    assert "Traceback" not in shown
-    return shown.removeprefix("cts: ").strip()
+    return fit_pictures(pictures, tmp_path_factory.mktemp("runs") / "run", tmp_path_factory.getbasetemp() / "cache")
 
 
 def test_the_list_of_bad_files_comes_back(run: Path, tmp_path: Path) -> None:
@@ -119,6 +72,10 @@ def skipped(path: Path) -> dict[str, str]:
     return {entry["file"]: entry["kind"] for entry in table(path)}
 
 
+def n_folders(path: Path) -> int:
+    return sum(entry.is_dir() for entry in path.iterdir())
+
+
 def test_fit_tells_what_was_skipped(more: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     quick = ["--schedule", "search=relaxed:1", *FLAGS[len(SCHEDULE) :]]
@@ -146,7 +103,14 @@ def test_predict_and_sort_tell_what_was_skipped(
     assert call("predict", run, more, "--out", tmp_path / "out.csv") == 0
     assert f"{LINE}{tmp_path / 'out.quarantine.csv'}\n" in capsys.readouterr().out
     assert call("sort", run, more, "--into", tmp_path / "sorted") == 0
-    assert f"{LINE}{tmp_path / 'sorted' / 'quarantine.csv'}\n" in capsys.readouterr().out
+    first, *reasons, last = capsys.readouterr().out.splitlines()
+    assert (
+        first == f"63 seen, 60 sorted into {n_folders(tmp_path / 'sorted')} folders of {tmp_path / 'sorted'}, 3 skipped"
+    )
+    assert sorted(reasons) == [
+        f"  skipped: {row['file']}: {row['reason']}" for row in table(tmp_path / "out.quarantine.csv")
+    ]
+    assert last == f"see {tmp_path / 'sorted' / 'quarantine.csv'}"
     assert (tmp_path / "sorted" / "quarantine.csv").read_bytes() == (tmp_path / "out.quarantine.csv").read_bytes()
     for name in skipped(tmp_path / "out.quarantine.csv"):
         (more / name).unlink()
@@ -154,7 +118,8 @@ def test_predict_and_sort_tell_what_was_skipped(
     assert "read 60 files\n" in capsys.readouterr().out
     assert not (tmp_path / "out.quarantine.csv").exists()
     assert call("sort", run, more, "--into", tmp_path / "again") == 0
-    assert "read 60 files\n" in capsys.readouterr().out
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line == f"60 seen, 60 sorted into {n_folders(tmp_path / 'again')} folders of {tmp_path / 'again'}, 0 skipped"
     assert not (tmp_path / "again" / "quarantine.csv").exists()
 
 
@@ -170,7 +135,7 @@ def test_a_folder_gives_the_clusters_of_its_array(run: Path, pictures: Path, tmp
     paths = sorted(path for path in pictures.rglob("*.png") if path.stat().st_size)
     np.save(tmp_path / "array.npy", np.stack([np.asarray(Image.open(path)) for path in paths]))
     assert call("fit", tmp_path / "array.npy", "--out", tmp_path / "run", *FLAGS) == 0
-    kept = ("cluster", "confidence", "second", "views_agree", "part")
+    kept = ("cluster", "confidence", "second", "views_agree", "subcluster")
     from_array, from_files = (
         [[row[name] for name in kept] for row in table(folder / "labels.csv")] for folder in (tmp_path / "run", run)
     )
@@ -219,6 +184,8 @@ def test_a_model_file_is_enough(run: Path, pictures: Path, tmp_path: Path) -> No
     assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 def test_a_prediction_that_was_killed_goes_on(run: Path, pictures: Path, tmp_path: Path) -> None:
     assert call("predict", run, pictures, "--out", tmp_path / "whole.csv") == 0
     program = """
@@ -260,9 +227,11 @@ cli.main(sys.argv[1:])
         # Another job does not go on where this one was.
         for path in ("out.csv.part", "out.csv.part.quarantine"):
             (tmp_path / path).write_bytes(b"x" * 10_000)
-        state = {"job": "other", "done": 24, "images": 24, "quarantined": 0, "table": 10, "aside": 10}
+        state = {"job": "other", "done": 24, "images": 24, "quarantined": 0, "table": 10, "skipped": 10}
         (tmp_path / "out.csv.part.json").write_text(json.dumps(state))
-        predicting.predict(model, source, tmp_path / "out.csv", predicting.Wishes(), "x", lambda done, total: None)
+        predicting.predict(
+            model, source, tmp_path / "out.csv", predicting.TableOptions(), "x", lambda done, total: None
+        )
         assert seen == [24, 0]
         assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
 
@@ -284,6 +253,7 @@ def test_large_arrays_are_brought_to_the_size_of_the_run(run: Path, pictures: Pa
     assert all((found[number] == image).all() for number, image in enumerate(large))
 
 
+@pytest.mark.slow
 def test_a_run_of_a_large_array_is_that_of_its_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     large = striped_images(40, side=60)[0]
     np.save(tmp_path / "array.npy", large.numpy())
@@ -303,65 +273,13 @@ def test_a_run_of_a_large_array_is_that_of_its_pictures(tmp_path: Path, capsys: 
 def test_sizes_that_make_no_sense(value: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for source in ("digits", tmp_path):
         text = refused(capsys, "fit", source, "--out", tmp_path / "run", "--image-size", value)
-        assert text == f"--image-size is {value}; it must be a whole number from 8 to 1024"
-
-
-def test_the_exported_file_says_the_same_on_real_pictures(run: Path, pictures: Path, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    assert call("export", run, "--onnx", tmp_path / "model.onnx") == 0
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    paths = sorted(path for path in pictures.rglob("*.png") if path.stat().st_size)
-    images = np.stack([np.asarray(Image.open(path)) for path in paths])[:, None]
-    model = load_model(run)
-    for part in (slice(0, 60), slice(5, 6), slice(10, 27)):
-        names = [output.name for output in session.get_outputs()]
-        found = dict(zip(names, session.run(None, {"images": images[part]}), strict=True))
-        (wanted,) = model.predict(torch.from_numpy(images[part]))
-        # Where two clusters are equally likely the last bit decides, and runtimes round it differently.
-        clear = (wanted.confidence - wanted.second_confidence).abs().numpy() > 1e-4
-        assert clear.mean() > 0.8
-        assert (found["cluster"] == wanted.cluster.numpy())[clear].all()
-        np.testing.assert_allclose(found["confidence"], wanted.confidence.numpy(), atol=1e-4)
-        np.testing.assert_allclose(found["embedding"], wanted.embedding.numpy(), atol=1e-4)
-        assert (found["views_agree"] == wanted.agreed.numpy())[clear].all()
-    about = session.get_modelmeta().custom_metadata_map
-    assert json.loads(about["clusters"]) == [str(k) for k in range(model.clusters)]
-    assert json.loads(about["shape"]) == [1, 8, 8]
-
-
-def test_a_backbone_is_exported_with_its_heads(tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    from test_estimator import Pooled, quick
-
-    images, _ = striped_images(120)
-    torch.manual_seed(0)
-    estimator = quick(backbone=Pooled()).fit(images)
-    assert estimator.n_clusters_ > 1
-    estimator.export_onnx(tmp_path / "own.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "own.onnx")
-    cluster, confidence = session.run(["cluster", "confidence"], {"images": images.numpy()})
-    clear = np.abs(np.diff(np.sort(estimator.predict_proba(images))[:, -2:]))[:, 0] > 1e-4
-    assert clear.mean() > 0.8
-    assert (cluster == estimator.labels_)[clear].all()
-    np.testing.assert_allclose(confidence, estimator.probabilities_, atol=1e-4)
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_enlarged_views_and_color_are_exported_too(channels: int, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    images = striped_images(40)[0].repeat(1, channels, 1, 1)
-    np.save(tmp_path / "images.npy", images.numpy())
-    assert call("fit", tmp_path / "images.npy", "--out", tmp_path / "run", *FLAGS, "--views.upsample", 2) == 0
-    assert call("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx") == 0
-    assert load_model(tmp_path / "run").config.views.background == ("kept" if channels == 3 else "removed")
-    found = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(["cluster"], {"images": images.numpy()})[0]
-    assert found.tolist() == [int(row["cluster"]) for row in table(tmp_path / "run" / "labels.csv")]
+        assert text == f"--image-size is {value}; it must be an integer from 8 to 1024"
 
 
 def test_names_given_by_a_person_are_used(run: Path, pictures: Path, tmp_path: Path) -> None:
     own = tmp_path / "run"
     shutil.copytree(run, own)
-    count = load_model(run).clusters
+    count = load_model(run).n_clusters
     assert count >= 2
     identity = json.loads(next((own / "checkpoints").glob("*.json")).read_text())["run"]
     clusters = [{"cluster": 0, "name": "stripes / up", "into": None, "noise": False}]
@@ -387,9 +305,9 @@ def test_mistakes(run: Path, pictures: Path, tmp_path: Path, capsys: pytest.Capt
     assert "must end in .csv or .parquet" in text
     assert "there is no folder" in refused(capsys, "predict", run, pictures, "--out", tmp_path / "no" / "out.csv")
     text = refused(capsys, "predict", run, pictures, "--out", out, "--force", "--min-confidence", 2)
-    assert text == "--min-confidence is 2.0; it must lie in 0..1"
+    assert text == "--min-confidence is 2.0; it must be from 0 to 1"
     text = refused(capsys, "predict", run, pictures, "--out", out, "--force", "--n-clusters", 99)
-    assert "the merge tree has from 1 to" in text
+    assert "the merge tree has 1 to" in text
     np.save(tmp_path / "wide.npy", np.zeros((5, 9, 16), np.uint8))
     for command in (
         ("predict", run, tmp_path / "wide.npy", "--out", out, "--force"),
@@ -413,9 +331,30 @@ def test_mistakes(run: Path, pictures: Path, tmp_path: Path, capsys: pytest.Capt
 
 
 def test_a_model_file_survives_the_trip(run: Path, tmp_path: Path) -> None:
-    model, _, _ = modelfile.load(run / "model.safetensors")
-    modelfile.save(tmp_path / "second.safetensors", model)
-    again, _, _ = modelfile.load(tmp_path / "second.safetensors")
-    assert (again.config, again.merged, again.order) == (model.config, model.merged, model.order)
-    modelfile.save(tmp_path / "third.safetensors", again)
+    model, _, _ = model_file.load(run / "model.safetensors")
+    model_file.save(tmp_path / "second.safetensors", model)
+    again, _, _ = model_file.load(tmp_path / "second.safetensors")
+    assert (again.config, again.merge_result, again.order) == (model.config, model.merge_result, model.order)
+    model_file.save(tmp_path / "third.safetensors", again)
     assert (tmp_path / "second.safetensors").read_bytes() == (tmp_path / "third.safetensors").read_bytes()
+
+
+def test_a_model_file_of_the_first_release_is_refused(
+    run: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = Path(shutil.copytree(run, tmp_path / "run"))
+    content = (own / "model.safetensors").read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = content[8 : 8 + size].replace(rb"{\"version\": 2", rb"{\"version\": 1")
+    assert header != content[8 : 8 + size]
+    (own / "model.safetensors").write_bytes(content[:8] + header + content[8 + size :])
+    text = "it was made by version 0.1 of this program, which this version cannot read: fit again"
+    out = tmp_path / "out.csv"
+    for path in (own, own / "model.safetensors"):
+        shown = refused(capsys, "predict", path, pictures, "--out", out)
+        assert shown == f"cannot read the model {own / 'model.safetensors'}: {text}"
+    about = json.loads((own / "config.json").read_text()) | {"version": 1}
+    (own / "config.json").write_text(json.dumps(about))
+    assert refused(capsys, "predict", own, pictures, "--out", out) == f"cannot read the run {own}: {text}"
+    for command in ("show", "resume", "report"):
+        assert refused(capsys, command, own) == f"cannot read the run {own}: {text}"

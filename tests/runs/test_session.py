@@ -137,6 +137,7 @@ def test_the_runs_compared_here_do_everything(whole: Whole) -> None:
     assert whole.snapshots[-1].data["merge"] is None or whole.records[0].kind == "relaxed"
 
 
+@pytest.mark.slow
 def test_a_new_search_takes_over_at_every_step(whole: Whole, tmp_path: Path) -> None:
     """Step k from the checkpoint before it gives the state after it: by induction, any stops give the same end."""
     images, config = datasets.load(str(whole.source)).train.images, whole.run.description().config
@@ -324,6 +325,8 @@ def wait_for_steps(process: subprocess.Popen[str], run: RunFolder, steps: int) -
         time.sleep(0.002)
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 @pytest.mark.parametrize(
     ("search", "kills"),
     [("evolution", (7, 24)), ("relaxed", (12, 27))],  # steps done at a kill; 24 begins consolidation, 27 is refining
@@ -340,6 +343,8 @@ def test_kill_9(wholes: dict[str, Whole], tmp_path: Path, search: str, kills: tu
     assert_same_run(run, whole)
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_polite_signals(
     evolved: Whole, tmp_path: Path, number: signal.Signals, code: int, capsys: pytest.CaptureFixture[str]
@@ -361,6 +366,8 @@ def test_polite_signals(
     assert_same_run(run, evolved)
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 def test_a_file_too_large_for_the_disk(evolved: Whole, tmp_path: Path) -> None:
     """The system refuses the first checkpoint that holds an optimizer's memory: it is larger than the others."""
     sizes = [sum(t.numel() * t.element_size() for t in state.tensors.values()) for state in evolved.snapshots]

@@ -17,18 +17,18 @@ import pytest
 import torch
 from faults import sorting
 from faults.child import start
-from faults.harness import Whole, WorkerLost
+from faults.harness import Loss, Whole
 from faults.ward import Tally, Ward
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from test_use import FLAGS, call, refused, table, write_pictures
+from support.picture_run import call, fit_pictures, make_pictures, refused, table
 from torch import Tensor
 
 from converge_to_surprise.data.source import Source
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.cluster_model import Model
-from converge_to_surprise.runs import filing
+from converge_to_surprise.runs import place_file
 from converge_to_surprise.runs import sort_journal as journal
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.sort import SortOptions, carry_out, claimed, make_plan
@@ -44,20 +44,12 @@ Capture = pytest.CaptureFixture[str]
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pictures")
-    write_pictures(*striped_images(60), folder)
-    (folder / "class 0" / "empty.png").touch()
-    (folder / "class 1" / "text.jpg").write_text("not a picture")
-    return folder
+    return make_pictures(tmp_path_factory.mktemp("pictures"))
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CTS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        assert call("fit", pictures, "--out", out, *FLAGS) == 0
-    return out
+    return fit_pictures(pictures, tmp_path_factory.mktemp("runs") / "run", tmp_path_factory.getbasetemp() / "cache")
 
 
 @pytest.fixture
@@ -84,21 +76,21 @@ class Found(NamedTuple):
 class Quick:
     """In place of a model: the cluster is read off the first pixel."""
 
-    clusters: int = 3
+    n_clusters: int = 3
     shape: tuple[int, int, int] = (1, 8, 8)
-    names: None = None
+    annotations: None = None
 
     @property
-    def shown_names(self) -> list[str]:
-        return [str(number) for number in range(self.clusters)]
+    def cluster_names(self) -> list[str]:
+        return [str(number) for number in range(self.n_clusters)]
 
     def predict(self, images: Tensor) -> Iterator[Found]:
         if len(images):
-            yield Found(images[:, 0, 0, 0].long() % self.clusters, torch.ones(len(images)))
+            yield Found(images[:, 0, 0, 0].long() % self.n_clusters, torch.ones(len(images)))
 
 
 def quick_sort(
-    source: Path, into: Path, how: filing.How = "move", between: Callable[[], object] = lambda: None
+    source: Path, into: Path, how: place_file.How = "move", between: Callable[[], object] = lambda: None
 ) -> dict[str, str]:
     """Sort without a trained model; ``between`` happens when all is planned. Returns what was skipped, and why."""
     try:
@@ -111,12 +103,12 @@ def quick_sort(
         between()
         done = carry_out(plan, images, options, lambda done, total: None)
     assert done.seen == len(images) == len(done.placed) + len(done.skipped)
-    return dict(done.skipped)
+    return {file: reason for file, reason, _ in done.skipped}
 
 
 def quick_undo(into: Path) -> dict[str, str]:
     """Returns what was kept, and why."""
-    return dict(undo(into, lambda done, total: None).kept)
+    return {file: reason for file, reason, _ in undo(into, lambda done, total: None).kept}
 
 
 def picture(path: Path, value: int = 0) -> Path:
@@ -404,8 +396,8 @@ def test_putting_back_never_takes_a_name_that_exists(elsewhere: Path, tmp_path: 
         target.write_bytes(b"sorted")
         origin = tmp_path / "to.png"
         origin.write_bytes(b"mine")
-        with pytest.raises(filing.Skip, match="exists"):
-            filing.put_back(target, str(origin), tmp_path / "part")
+        with pytest.raises(place_file.Skip, match="exists"):
+            place_file.put_back(target, str(origin), tmp_path / "part")
         assert (target.read_bytes(), origin.read_bytes()) == (b"sorted", b"mine")
 
 
@@ -420,7 +412,11 @@ def test_files_that_vanish_or_change_before_they_are_moved_are_skipped(tmp_path:
         swapped.symlink_to(good)
 
     skipped = quick_sort(inbox, tmp_path / "out", between=meanwhile)
-    assert skipped == {"gone.png": filing.GONE, "changed.png": filing.CHANGED, "swapped.png": filing.CHANGED}
+    assert skipped == {
+        "gone.png": place_file.GONE,
+        "changed.png": place_file.CHANGED,
+        "swapped.png": place_file.CHANGED,
+    }
     assert changed.read_bytes() == b"another picture"
     assert swapped.is_symlink()
     assert reasons(tmp_path / "out" / "quarantine.csv") == skipped
@@ -529,7 +525,7 @@ def test_moving_to_another_file_system_and_back(elsewhere: Path, tmp_path: Path)
     before = tree(inbox)
     assert quick_sort(inbox, elsewhere / "out") == {}
     assert tree(inbox) == {}
-    assert not (elsewhere / "out" / filing.PART).exists()
+    assert not (elsewhere / "out" / place_file.PART).exists()
     assert quick_undo(elsewhere / "out") == {}
     assert tree(inbox) == before
     assert list(elsewhere.iterdir()) == []
@@ -563,7 +559,7 @@ def test_a_full_disk_stops_the_sort_and_undo_puts_everything_back(
     for number in range(5):
         picture(inbox / f"{number}.png", number)
     before = tree(inbox)
-    real, calls = filing.place, []
+    real, calls = place_file.place, []
 
     def full(*arguments: Any) -> None:
         calls.append(arguments)
@@ -632,9 +628,9 @@ def test_the_harness_sees_a_lost_picture(ward: Ward) -> None:
     moved = next(inbox.out.rglob("*.png"))
     content = moved.read_bytes()
     moved.unlink()
-    with pytest.raises(WorkerLost, match="1 files are in neither place"):
+    with pytest.raises(Loss, match="1 files are in neither place"):
         inbox.examine()
     moved.write_bytes(content)  # with another time
     inbox.patient.await_end(inbox.undo())
-    with pytest.raises(WorkerLost, match="not as before"):
+    with pytest.raises(Loss, match="not as before"):
         inbox.compare()

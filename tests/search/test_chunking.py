@@ -109,7 +109,9 @@ def test_the_chunk_of_a_gpu_fits_its_free_memory(monkeypatch: pytest.MonkeyPatch
     assert asked == [gpu] * 4
 
 
-def test_the_free_memory_of_a_mac_is_the_recommended_memory_minus_the_allocated_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_free_memory_of_a_mac_is_the_recommended_memory_minus_the_allocated_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 10 * GIGABYTE)
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 4 * GIGABYTE)
     assert chunking.free_bytes(torch.device("mps")) == 6 * GIGABYTE

@@ -73,9 +73,7 @@ def test_an_epoch_of_many_images_visits_each_once_in_nearly_equal_batches(images
 
 @settings(max_examples=10)
 @given(st.integers(LARGE, 10**8), st.data(), st.integers(0, 2**63 - 1), st.integers(0, 9))
-def test_indices_do_not_depend_on_earlier_calls(
-    images: int, data: st.DataObject, seed: int, epoch: int
-) -> None:
+def test_indices_do_not_depend_on_earlier_calls(images: int, data: st.DataObject, seed: int, epoch: int) -> None:
     start = data.draw(st.integers(0, images - 2))
     stop = min(images, start + 250)
     clear_caches()

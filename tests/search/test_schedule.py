@@ -45,7 +45,9 @@ def test_the_first_period_begins_after_the_warm_up() -> None:
 
 
 @given(st.integers(2, 500), st.integers(2, 200), st.integers(0, 5), st.integers(0, 99))
-def test_an_epoch_visits_every_image_once_in_nearly_equal_batches(images: int, batch: int, epoch: int, seed: int) -> None:
+def test_an_epoch_visits_every_image_once_in_nearly_equal_batches(
+    images: int, batch: int, epoch: int, seed: int
+) -> None:
     batches = schedule.batches_per_epoch(images, batch)
     step = next(schedule.steps(config(Stage("a", "evolution", 1), batch=batch), images))
     pixels = torch.zeros(images, 1, 1, 1, dtype=torch.uint8)

@@ -14,6 +14,7 @@ from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.network import flatten
 from converge_to_surprise.search.trainer import Trainer
 
+
 def climb(images: Tensor, seed: int) -> tuple[float, float]:
     """S of the mean network at the start and at the end of evolution, each averaged over four steps."""
     records = list(Trainer(images, replace(CLIMBING, seed=seed)).run())

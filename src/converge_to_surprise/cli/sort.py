@@ -34,8 +34,8 @@ class Command:
     into: Path | None = None
     """New folder for the clusters' folders."""
     how: Literal["copy", "link", "hardlink", "move"] = "copy"
-    """copy, link (symbolic), hardlink, or move: only move takes pictures away from where they are. It moves files within
-    SOURCE itself (of a table: within its folder), never links or what links lead to."""
+    """copy, link (symbolic), hardlink, or move: only move takes pictures away from where they are. It moves files
+    within SOURCE itself (of a table: within its folder), never links or what links lead to."""
     dry_run: bool = False
     """Show what would be done and change nothing."""
     undo: Path | None = None

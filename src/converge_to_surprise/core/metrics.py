@@ -1,4 +1,4 @@
-"""How well clusters match known classes (paper 4.1), for evaluation only, and how balanced they are, without classes."""
+"""How well clusters match known classes (paper 4.1), for evaluation only, and how balanced they are."""
 
 from __future__ import annotations
 

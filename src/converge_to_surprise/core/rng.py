@@ -1,7 +1,7 @@
 """Random streams named by (seed, purpose, position).
 
-No draw depends on earlier draws, so a run can be resumed from its position alone, and the members of a population can be
-evaluated in any order and in any process.
+No draw depends on earlier draws, so a run can be resumed from its position alone, and the members of a population can
+be evaluated in any order and in any process.
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ def load(
 ) -> Dataset:
     """Images from a named data set, an array or IDX file, a folder of pictures, or a table of their paths.
 
-    They are brought to ``shape`` (C, H, W) if it is given, otherwise to the size that ``options`` and the images call for.
-    ``progress`` receives the number of decoded pictures.
+    They are brought to ``shape`` (C, H, W) if it is given, otherwise to the size that ``options`` and the images call
+    for. ``progress`` receives the number of decoded pictures.
     """
     reading = reading or ImageOptions()
     listing = open_listing(source, reading)

@@ -49,7 +49,7 @@ def rank() -> int:
 
 @contextmanager
 def joined() -> Iterator[ProcessGroup]:
-    """Connect to the processes that this one was started with. ``joined_group`` returns their group within the block."""
+    """Connect to the processes that this one was started with. Within the block ``joined_group`` returns the group."""
     if not launched():
         yield SINGLE
         return

@@ -69,7 +69,8 @@ class _Normalize(torch.autograd.Function):
         x, weight, mean, variance = ctx.saved_tensors
         gradient = gradients[0].contiguous(memory_format=torch.channels_last) if x.ndim == 4 else gradients[0]
         spread = (variance + ctx.epsilon).rsqrt()
-        # Sums over this process's rows; the gradients of weight and bias are summed over processes with all others later.
+        # Sums over this process's rows; the gradients of weight and bias are summed over processes with all others
+        # later.
         _, for_weight, for_bias = torch.ops.aten.native_batch_norm_backward(
             gradient, x, weight, mean, variance, mean, spread, False, ctx.epsilon, [False, True, True]
         )

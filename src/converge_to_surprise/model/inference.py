@@ -70,7 +70,7 @@ def map_augmented_views(
     generator: torch.Generator,
     function: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """``function`` of both views, augmented as in training, in evaluation mode: all views i, then all views j. (2N, ...)"""
+    """``function`` of both views, augmented as in training, in evaluation mode: views i, then views j. (2N, ...)"""
     device = next(network.parameters()).device
     training = network.training
     network.eval()

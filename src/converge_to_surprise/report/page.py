@@ -1,7 +1,7 @@
 """Content as one HTML file that needs nothing from elsewhere.
 
-Annotations of files, classes and clusters are hostile text. They reach the page in two ways, both inert: through Jinja2 with
-autoescape, and as JSON in which no character can end the script element. And the page's policy lets only the one
+Names of files, classes and clusters are hostile text. They reach the page in two ways, both inert: through Jinja2
+with autoescape, and as JSON in which no character can end the script element. And the page's policy lets only the one
 program and the one style run whose hashes it names.
 """
 

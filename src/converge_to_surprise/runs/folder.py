@@ -1,6 +1,6 @@
 """The layout of a run folder, its lock and its history.
 
-RUN/config.json         everything that determines the run: source of the images, their fingerprint, the effective configuration
+RUN/config.json         what determines the run: source of the images, their fingerprint, the configuration
 RUN/history.jsonl       one record per step
 RUN/checkpoints/        the last two checkpoints
 RUN/result.json         the clusters that were found (when finished)

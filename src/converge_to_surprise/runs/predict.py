@@ -1,7 +1,7 @@
 """Write the cluster of every image as a table that can be continued after an interruption.
 
-Rows are appended to ``OUT.part``; every few seconds ``OUT.part.json`` records up to where they are complete. A later call
-truncates the table there and continues. At the end the table is renamed, or converted to Parquet.
+Rows are appended to ``OUT.part``; every few seconds ``OUT.part.json`` records up to where they are complete. A later
+call truncates the table there and continues. At the end the table is renamed, or converted to Parquet.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def predict(
 ) -> Predicted:
     """Write the table of a source's images to ``out`` (.csv or .parquet); ``identity`` identifies the model.
 
-    Each process of the current group writes a part, of whole chunks, so that the prediction for an image does not depend
-    on their number; the first one joins the parts.
+    Each process of the current group writes a part, of whole chunks, so that the prediction for an image does not
+    depend on their number; the first one joins the parts.
     """
     check_out(out)
     group = current()

@@ -61,7 +61,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def largest_chunk(free: int, views: tuple[int, int, int, int], network: ResNet9) -> int:
-    """The largest chunk of views (N, C, H, W) that fits into ``free`` bytes: all of them, or a power of two, at least 1.
+    """The largest chunk of views (N, C, H, W) that fits into ``free`` bytes: all, or a power of two of at least 1.
 
     Powers of two, so that a small change of free memory seldom changes how a run is computed.
     """
@@ -81,7 +81,8 @@ def bytes_needed(chunk: int, views: tuple[int, int, int, int], network: ResNet9)
         assert isinstance(unit, Unit)
         pixels, outputs = math.prod(size), unit.conv.out_channels
         together = min(count, chunk * (input_pixels // pixels))
-        # Input and output of the convolution, each once more in a lower precision, and the output of the previous chunk.
+        # Input and output of the convolution, each once more in a lower precision, and the output of the previous
+        # chunk.
         temporaries = max(temporaries, together * pixels * (2 * channels + 3 * outputs))
         if unit.skip == "open":
             held["kept"] = max(held.get("kept", 0), count * channels * pixels)

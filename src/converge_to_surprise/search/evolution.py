@@ -2,8 +2,8 @@
 
     θ ← (1 − ηλ) θ + η / (mσ) · Σ_i r_i ε_i        ε_i ~ N(0, σ² I), r_i the centered ranks of the m scores
 
-Members come in mirrored pairs θ ± ε. The noise of a pair is a function of (seed, step, pair): it is generated when it is
-needed and never stored for the whole population.
+Members come in mirrored pairs θ ± ε. The noise of a pair is a function of (seed, step, pair): it is generated when it
+is needed and never stored for the whole population.
 """
 
 from __future__ import annotations
@@ -107,6 +107,6 @@ def named_score(name: str, clusters: int) -> Score:
     }
     if name not in scores:
         raise ValueError(
-            f"unknown score {name!r}; known: {', '.join(scores)}. From Python, any function of two label sequences works."
+            f"unknown score {name!r}; known: {', '.join(scores)}. From Python, any function of two labelings works."
         )
     return scores[name]

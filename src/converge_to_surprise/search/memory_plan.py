@@ -1,8 +1,8 @@
 """An estimate of the memory that a fit takes, checked before it begins.
 
 Beside the images these are the data of one step at a time: a batch with all activations that its gradient needs, the
-views that merging and labeling process at once, or the pixels of the images whose neighbors are searched. The largest of
-them counts, because none is held while another is.
+views that merging and labeling process at once, or the pixels of the images whose neighbors are searched. The largest
+of them counts, because none is held while another is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VIEW = 6
 PIXELS = 3
 """Copies of the pixels of an image while it is compared with others."""
 WORKSPACE = 2**28
-"""Bytes that libraries take for themselves whatever the images: buffers of convolutions, freed blocks that they keep."""
+"""Bytes that libraries take whatever the images: buffers of convolutions, freed blocks that they keep."""
 FLOAT_BYTES = 4
 
 

@@ -1,13 +1,12 @@
 """Which boundaries between clusters hold: the merge tree, its cut, the selection among heads.
 
-Two kinds of pairs test the boundaries: two views of one image, augmented more strongly than in training, and views of an
-image and one of its nearest neighbors. For two clusters a and b the phi coefficient of the 2x2 table of co-assignments
-measures the boundary between them: it is 1 if the views of a pair are never on different sides and 0 if the sides are
-independent. The two clusters with the weakest boundary are merged, repeatedly.
+Two kinds of pairs test the boundaries: two views of one image, augmented more strongly than in training, and views of
+an image and one of its nearest neighbors. For two clusters a and b the phi coefficient of the 2x2 table of co-assignments measures the boundary between them: it is 1 if the views of a pair are never on different sides and 0 if the
+sides are independent. The two clusters with the weakest boundary are merged, repeatedly.
 
 As long as only boundaries between different things are left, the weakest of them is about as strong after the next
-merge; a boundary inside one thing is clearly weaker. So the curve of the weakest boundary over the number of clusters is
-flat up to the right number and falls after it: there the trees are cut.
+merge; a boundary inside one thing is clearly weaker. So the curve of the weakest boundary over the number of clusters
+is flat up to the right number and falls after it: there the trees are cut.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ def typical_boundaries(trees: list[MergeTree]) -> dict[int, float]:
 
 
 def cut(boundaries: dict[int, float], tolerance: float) -> int:
-    """The largest number of clusters whose weakest boundary is at most ``tolerance`` below the median of smaller numbers.
+    """The largest number of clusters whose weakest boundary is at most ``tolerance`` below the median of fewer.
 
     >>> cut({2: 0.95, 3: 0.91, 4: 0.93, 5: 0.92, 6: 0.80, 7: 0.78}, tolerance=0.05)
     5

@@ -7,8 +7,8 @@ The argmax in the counts becomes a softmax with temperature T over the l2-normal
 which has a gradient: one backward pass replaces a population. T sets the resolution: lower values give finer clusters.
 During the first part of the search a head is penalized while its effective number of clusters exp H(p) is below its
 floor, so that more clusters appear than will remain; merging then joins those that belong together. The floors differ
-from head to head. After merging, refining moves the boundaries at a higher T: at low T the softmax is nearly one-hot, so
-only boundary images receive gradient.
+from head to head. After merging, refining moves the boundaries at a higher T: at low T the softmax is nearly one-hot,
+so only boundary images receive gradient.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ def relaxed_step(
 def calibrate(network: ClusterNetwork, images: Tensor, config: Config, rounds: int = 8) -> None:
     """Initialize the heads as random directions of the whitened features of ``rounds`` augmented batches.
 
-    With torch's standard initialization 3 of 64 outputs are active, and a search that starts with 3 clusters stays there.
+    With torch's standard initialization 3 of 64 outputs are active, and a search that starts with 3 clusters stays
+    there.
     """
     generator = rng.torch_generator(config.seed, "calibration")
     batch = min(CALIBRATION_BATCH, len(images))

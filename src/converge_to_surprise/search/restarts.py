@@ -1,7 +1,7 @@
 """The loop over initializations: run a trainer for each, keep the best.
 
-From another initialization the same search may find other boundaries, and there are no classes to decide which are right.
-Clusters that were merged by mistake show in the sizes: one cluster is then far larger than the others. So the
+From another initialization the same search may find other boundaries, and there are no classes to decide which are
+right. Clusters that were merged by mistake show in the sizes: one cluster is then far larger than the others. So the
 initialization with the best balanced clusters is selected.
 """
 

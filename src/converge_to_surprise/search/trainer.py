@@ -4,8 +4,8 @@
     for record in trainer.run():
         ...
 
-Between two records ``trainer.snapshot()`` is everything needed to continue from there, bit for bit. The loop over several
-initializations is in ``restarts.py``.
+Between two records ``trainer.snapshot()`` is everything needed to continue from there, bit for bit. The loop over
+several initializations is in ``restarts.py``.
 """
 
 from __future__ import annotations
