@@ -113,7 +113,7 @@ class ClusterNetwork(nn.Module):
         return twin
 
     def single(self) -> Self:
-        """The network if it has one head; otherwise a copy with its middle head, which has the middle diversity floor."""
+        """The network if it has one head; otherwise a copy with its middle head (and diversity floor)."""
         return self if self.heads == 1 else self.select_head(self.heads // 2)
 
     def select_head(self, head: int) -> Self:

@@ -109,13 +109,13 @@ class SavedOutputs(NamedTuple):
             return None
         labels = (outputs.view_i, outputs.view_j, outputs.winner, outputs.subcluster)
         sound = (
-            all(len(value) == images for value in outputs)
+            all(value.ndim > 0 and len(value) == images for value in outputs)
             and all(value.dtype == torch.int16 for value in (*labels, outputs.top_outputs))
             and all(value.ndim == 1 for value in labels)
             and all(value.ndim == 2 for value in (outputs.top_outputs, outputs.top_probabilities, outputs.features))
             and outputs.top_outputs.shape == outputs.top_probabilities.shape
             and all(_within(value, 0, n_outputs - 1) for value in (*labels[:3], outputs.top_outputs))
-            and _within(outputs.subcluster, -1, 2**15)
+            and _within(outputs.subcluster, -1, 2**15 - 1)
             and _within(outputs.top_probabilities, 0, 1)
             and bool(outputs.features.isfinite().all())
         )
@@ -123,7 +123,7 @@ class SavedOutputs(NamedTuple):
 
 
 def _within(values: Tensor, low: float, high: float) -> bool:
-    return bool(((values >= low) & (values <= high)).all())
+    return values.numel() == 0 or (float(values.min()) >= low and float(values.max()) <= high)
 
 
 def write_quarantine(path: Path, quarantine: Sequence[SkippedFile]) -> None:

@@ -1,8 +1,9 @@
 """Which boundaries between clusters hold: the merge tree, its cut, the selection among heads.
 
 Two kinds of pairs test the boundaries: two views of one image, augmented more strongly than in training, and views of
-an image and one of its nearest neighbors. For two clusters a and b the phi coefficient of the 2x2 table of co-assignments measures the boundary between them: it is 1 if the views of a pair are never on different sides and 0 if the
-sides are independent. The two clusters with the weakest boundary are merged, repeatedly.
+an image and one of its nearest neighbors. For two clusters a and b the phi coefficient of the 2x2 table of
+co-assignments measures the boundary between them: it is 1 if the views of a pair are never on different sides and 0 if
+the sides are independent. The two clusters with the weakest boundary are merged, repeatedly.
 
 As long as only boundaries between different things are left, the weakest of them is about as strong after the next
 merge; a boundary inside one thing is clearly weaker. So the curve of the weakest boundary over the number of clusters
