@@ -118,7 +118,7 @@ def background(channel: list[list[float]]) -> float:
 def warp_on_background(
     channel: list[list[float]], window: tuple[int, int, int], pad: tuple[int, ...], flip: float, angle: float
 ) -> list[list[float]]:
-    """Crop (cut, top, left), zoom-out (rows, columns, above, before), mirror and rotation of an image on its background."""
+    """Crop (cut, top, left), zoom-out (rows, columns, above, before), mirror, rotation; outside is the background."""
     (cut, top, left), height, width = window, len(channel), len(channel[0])
     plain, margin = background(channel), 2 * (height + width)
     beyond = [[plain] * (width + 2 * margin)] * margin

@@ -1,7 +1,9 @@
-"""What several processes do together is what one does alone."""
+"""Several processes compute what a single one computes."""
 
 from __future__ import annotations
 
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.configs import timeless
 from support.crew import together
 from torch import Tensor, nn
 
@@ -17,7 +20,7 @@ from converge_to_surprise.config import Augmentation, Config, Consolidation, Evo
 from converge_to_surprise.core.augment import augment, skip
 from converge_to_surprise.core.views import Shard, make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.distributed.group import ProcessGroup
+from converge_to_surprise.distributed.group import SINGLE, ProcessGroup, active, current
 from converge_to_surprise.distributed.sync_batchnorm import synced_batchnorm
 from converge_to_surprise.model.network import ClusterNetwork, flatten
 from converge_to_surprise.search.record import Record
@@ -59,25 +62,23 @@ CONSOLIDATED = replace(
 )
 
 
-def images() -> Tensor:
-    return striped_images(105)[0]
-
-
 def trained(
-    world: ProcessGroup, config: Config, count: int = 105, first: int = 0
+    group: ProcessGroup, config: Config, count: int = 105, first: int = 0
 ) -> tuple[list[Any], list[Record], list[float]]:
     """Weights at the end and, for every step, its record and the relaxed surprise of all images after it.
 
-    The steps before the ``first`` are each process's own.
+    Each process does the steps before the ``first`` on its own.
     """
     images = striped_images(count)[0]
     trainer = Trainer(images, config)
-    trainer.join(ProcessGroup() if first else world)
     records, surprise = [], []
-    for record in trainer.run():
-        if trainer.step == first:
-            trainer.join(world)
-        records.append(replace(record, seconds=0.0))
+    steps = trainer.run()
+    while True:
+        with active(group if trainer.step >= first else SINGLE):
+            record = next(steps, None)
+        if record is None:
+            break
+        records.append(timeless(record))
         surprise.append(_relaxed_surprise(trainer.network, images, config))
     weights = [flatten(trainer.network), *trainer.network.buffers()]
     return [weight.numpy() for weight in weights], records, surprise
@@ -92,26 +93,29 @@ def _relaxed_surprise(network: ClusterNetwork, images: Tensor, config: Config) -
     return float(relaxed_surprise(soft_i, soft_j)[0].sum())
 
 
-def test_more_processes_than_pairs_are_no_harm() -> None:
+@pytest.mark.subprocess
+def test_there_may_be_more_processes_than_pairs() -> None:
     config = replace(EVOLUTION, evolution=replace(EVOLUTION.evolution, population=4))
-    alone, history, _ = trained(ProcessGroup(), config)
+    alone, history, _ = trained(SINGLE, config)
     for weights, records, _ in together(3, trained, config):
         assert records == history
         np.testing.assert_array_equal(weights[0], alone[0])
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("size", [2, 4])
 def test_evolution_does_not_depend_on_the_number_of_processes(size: int) -> None:
-    alone, history, _ = trained(ProcessGroup(), EVOLUTION)
+    alone, history, _ = trained(SINGLE, EVOLUTION)
     for weights, records, _ in together(size, trained, EVOLUTION):
         assert records == history
         for ours, theirs in zip(weights, alone, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("size", [2, 4])
 def test_the_relaxed_search_is_that_of_the_whole_batch(size: int) -> None:
-    _, history, alone = trained(ProcessGroup(), RELAXED)
+    _, history, alone = trained(SINGLE, RELAXED)
     assert len(alone) == 50
     assert alone[-1] > 3 * alone[0]
     found = together(size, trained, RELAXED)
@@ -119,20 +123,22 @@ def test_the_relaxed_search_is_that_of_the_whole_batch(size: int) -> None:
         np.testing.assert_allclose(surprise, alone, atol=1e-4)
         assert [record.views for record in records] == [record.views for record in history]
         for ours, first in zip(weights, found[0][0], strict=True):
-            np.testing.assert_array_equal(ours, first)  # processes never drift apart
+            np.testing.assert_array_equal(ours, first)  # every process has the same bits
 
 
-def test_fewer_bits_are_shared_out_too() -> None:
-    """Rounding to 16 bits makes the parts of a batch differ from the whole, but not by much in a few steps."""
+@pytest.mark.subprocess
+def test_the_relaxed_search_in_16_bits_is_nearly_that_of_the_whole_batch() -> None:
+    """Rounding to 16 bits makes the parts of a batch differ from the whole, but only a little in a few steps."""
     config = replace(RELAXED, precision="bfloat16", schedule=(Stage("search", "relaxed", 1),))
-    _, _, alone = trained(ProcessGroup(), config)
+    _, _, alone = trained(SINGLE, config)
     for _, _, surprise in together(2, trained, config):
         np.testing.assert_allclose(surprise, alone, rtol=0.05)
 
 
+@pytest.mark.subprocess
 def test_consolidation_is_that_of_the_whole_batch() -> None:
-    before, _, _ = trained(ProcessGroup(), EVOLUTION)
-    alone, history, _ = trained(ProcessGroup(), CONSOLIDATED)
+    before, _, _ = trained(SINGLE, EVOLUTION)
+    alone, history, _ = trained(SINGLE, CONSOLIDATED)
     assert not np.array_equal(alone[0], before[0])
     for weights, records, _ in together(2, trained, CONSOLIDATED):
         assert records[:-1] == history[:-1]
@@ -140,20 +146,21 @@ def test_consolidation_is_that_of_the_whole_batch() -> None:
             np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-def test_merging_and_refining_are_shared_out() -> None:
-    """600 images: labeling them is shared out in chunks. What is found is what one process finds.
+@pytest.mark.subprocess
+def test_merging_and_refining_are_those_of_one_process() -> None:
+    """600 images, so that the processes split their chunks.
 
-    The search before, whose rounding would grow in it, is not shared out.
+    The search before is not split, because its rounding errors would grow.
     """
-    config = replace(WHOLE, relaxed=replace(RELAXED.relaxed, batch=100))
-    alone, _, surprise = trained(ProcessGroup(), config, 600)
+    config = replace(WHOLE, relaxed=replace(RELAXED.relaxed, batch_size=100))
+    alone, _, surprise = trained(SINGLE, config, 600)
     for weights, _, other in together(2, trained, config, 600, 24):
         np.testing.assert_allclose(other, surprise, atol=1e-3)
         for ours, theirs in zip(weights, alone, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-2)
 
 
-def _normalized(world: ProcessGroup, kind: str) -> tuple[Any, ...]:
+def _normalized(group: ProcessGroup, kind: str) -> tuple[Any, ...]:
     """A layer on this process's rows of a batch: output, gradients and running statistics."""
     torch.manual_seed(0)
     shape = {"flat": (7, 3), "images": (7, 3, 4, 5)}[kind]
@@ -161,58 +168,86 @@ def _normalized(world: ProcessGroup, kind: str) -> tuple[Any, ...]:
     for parameter in layer.parameters():
         nn.init.normal_(parameter)
     x, gradient = torch.randn(shape), torch.randn(shape)
-    own = world.own(x).clone().requires_grad_()
-    with synced_batchnorm(layer, world):
+    own = group.own(x).clone().requires_grad_()
+    with synced_batchnorm(layer, group):
         for _ in range(2):
             out = layer(own)
-    out.backward(world.own(gradient))
-    world.sum_gradients(layer)
+    out.backward(group.own(gradient))
+    group.sum_gradients(layer)
     assert own.grad is not None
     gradients = [p.grad for p in layer.parameters() if p.grad is not None]
-    rows = [world.gather(out.detach(), 7), world.gather(own.grad, 7)]
+    rows = [group.gather(out.detach(), 7), group.gather(own.grad, 7)]
     return tuple(value.detach().numpy() for value in (*rows, *gradients, *layer.buffers()))
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("kind", ["flat", "images"])
-def test_batch_normalization_sees_the_whole_batch(kind: str) -> None:
-    alone = _normalized(ProcessGroup(), kind)
+def test_batch_normalization_uses_the_whole_batch(kind: str) -> None:
+    alone = _normalized(SINGLE, kind)
     for found in together(3, _normalized, kind):
         for ours, theirs in zip(found, alone, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6)
 
 
-def _drifted(world: ProcessGroup) -> tuple[Any, list[str]]:
-    import warnings
-
+def _corrected(group: ProcessGroup) -> tuple[Any, list[str]]:
+    """Tensors of which process 1 has a different one, after the check, and the warnings of two checks."""
     tensors = [torch.arange(6.0), torch.tensor(3)]
-    if world.rank == 1:
+    if group.rank == 1:
         tensors[0][2] += 1e-6
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        world.agree(tensors)
-        world.agree(tensors)
+        group.check_sync(tensors)
+        group.check_sync(tensors)
     return [tensor.numpy() for tensor in tensors], [str(warning.message) for warning in caught]
 
 
-def test_a_process_that_drifted_is_set_right() -> None:
-    found = together(3, _drifted)
+@pytest.mark.subprocess
+def test_weights_that_differ_are_corrected_with_a_warning() -> None:
+    found = together(3, _corrected)
     for (weights, number), _ in found:
         np.testing.assert_array_equal(weights, np.arange(6.0))
         assert number == 3
-    assert [len(said) for _, said in found] == [1, 0, 0]
-    assert "process 1 had other weights" in found[0][1][0]
+    warned = [messages for _, messages in found]
+    assert warned == [["the weights of process 1 differed from the others and were corrected"], [], []]
 
 
-def _told(world: ProcessGroup) -> list[bytes]:
-    return [world.tell(b"twice two" if world.rank == 0 else b""), world.tell(b"")]
+def _broadcast(group: ProcessGroup) -> list[bytes]:
+    return [group.broadcast(b"twice two" if group.rank == 0 else b""), group.broadcast(b"")]
 
 
-def test_the_first_process_is_heard_by_all() -> None:
-    assert together(2, _told) == [[b"twice two", b""]] * 2
+@pytest.mark.subprocess
+def test_every_process_receives_the_message_of_the_first() -> None:
+    assert together(2, _broadcast) == [[b"twice two", b""]] * 2
+
+
+def _gathered(group: ProcessGroup, count: int, unit: int) -> tuple[Any, ...]:
+    """All rows from what ``share`` and ``part`` give to each process, the sum over the processes and its gradient."""
+    assert current() is group
+    rows = torch.arange(2.0 * count).reshape(count, 2)
+    part = group.part(count, unit)
+    term = torch.full((3,), float(group.rank + 1), requires_grad=True)
+    total = group.sum(term)
+    (total * torch.arange(3.0)).sum().backward()  # type: ignore[no-untyped-call]
+    assert term.grad is not None
+    group.barrier()
+    shared = group.gather(group.own(rows, unit), count, unit)
+    joined = group.join_parts(rows[part.start : part.stop], count, unit)
+    return tuple(value.detach().numpy() for value in (shared, joined, total, term.grad))
+
+
+@pytest.mark.subprocess
+@pytest.mark.parametrize(("count", "unit"), [(10, 1), (10, 4), (2, 1), (9, 8)])
+def test_shares_are_gathered_and_terms_summed(count: int, unit: int) -> None:
+    rows = np.arange(2.0 * count).reshape(count, 2)
+    for shared, joined, total, gradient in together(3, _gathered, count, unit):
+        np.testing.assert_array_equal(shared, rows)
+        np.testing.assert_array_equal(joined, rows)
+        np.testing.assert_array_equal(total, [6.0] * 3)
+        np.testing.assert_array_equal(gradient, [0.0, 1.0, 2.0])
 
 
 @given(st.integers(1, 9), st.integers(1, 50), st.integers(1, 7))
-def test_shares_are_whole_units_near_equal_and_everything_once(size: int, count: int, unit: int) -> None:
+def test_shares_are_whole_units_nearly_equal_and_cover_everything_once(size: int, count: int, unit: int) -> None:
     shares = [ProcessGroup(rank, size).share(count, unit) for rank in range(size)]
     parts = [ProcessGroup(rank, size).part(count, unit) for rank in range(size)]
     assert shares == (parts if -(-count // unit) >= size else [range(count)] * size)
@@ -223,26 +258,70 @@ def test_shares_are_whole_units_near_equal_and_everything_once(size: int, count:
 
 
 @given(st.integers(1, 4), st.integers(4, 20), st.integers(0, 99))
-def test_an_image_gets_the_same_views_whoever_makes_them(size: int, count: int, seed: int) -> None:
+def test_an_image_gets_the_same_views_in_any_process(size: int, count: int, seed: int) -> None:
     pixels = to_float(striped_images(count)[0])
 
-    def both(part: Tensor, share: Shard | None) -> Tensor:
+    def both(part: Tensor, shard: Shard | None) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
-        views = torch.cat(make_views(part, EVOLUTION.views, generator, share=share))
-        return augment(views, AUGMENTATION, generator, share, batches=2, signed=False)
+        views = torch.cat(make_views(part, EVOLUTION.views, generator, shard=shard))
+        return augment(views, AUGMENTATION, generator, shard, batches=2, signed=False)
 
     whole = both(pixels, None).reshape(2, count, *pixels.shape[1:])
     for rank in range(size):
-        _, share = ProcessGroup(rank, size).batch(count)
-        rows = range(count) if share is None else share.rows
-        part = both(pixels[rows.start : rows.stop], share).reshape(2, len(rows), *pixels.shape[1:])
+        _, shard = ProcessGroup(rank, size).shard(count)
+        rows = range(count) if shard is None else shard.rows
+        part = both(pixels[rows.start : rows.stop], shard).reshape(2, len(rows), *pixels.shape[1:])
         torch.testing.assert_close(part, whole[:, rows.start : rows.stop], rtol=0, atol=0)
 
 
-def test_passing_over_takes_what_making_views_takes() -> None:
+def test_skipping_advances_the_generator_as_making_the_views_does() -> None:
     pixels = to_float(striped_images(9)[0])
     first, second = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
     for view in make_views(pixels, EVOLUTION.views, first):
         augment(view, AUGMENTATION, first, signed=False)
+    assert not torch.equal(first.get_state(), second.get_state())
     skip(AUGMENTATION, 9, second)
     assert torch.equal(first.get_state(), second.get_state())
+
+
+def test_the_group_is_current_within_its_block_only() -> None:
+    outer, inner = ProcessGroup(1, 3), ProcessGroup(0, 2)
+    assert current() == SINGLE
+    with active(outer) as found:
+        assert found is current() is outer
+        with active(inner):
+            assert current() is inner
+        assert current() is outer
+    assert current() == SINGLE
+
+
+def test_the_group_is_reset_after_an_error() -> None:
+    def fail() -> None:
+        with active(ProcessGroup(1, 3)):
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert current() == SINGLE
+
+
+def test_a_thread_does_not_inherit_the_group() -> None:
+    """A server thread that labels images must not take part in the collectives of the training."""
+    with active(ProcessGroup(1, 3)), ThreadPoolExecutor(1) as pool:
+        assert pool.submit(current).result() == SINGLE
+        assert current() == ProcessGroup(1, 3)
+
+
+def test_a_group_of_one_process_changes_nothing() -> None:
+    rows = torch.arange(12.0).reshape(6, 2)
+    network = nn.Linear(2, 1)
+    network(rows).sum().backward()
+    assert network.weight.grad is not None
+    before = network.weight.grad.clone()
+    SINGLE.sum_gradients(network)
+    assert torch.equal(network.weight.grad, before)
+    assert torch.equal(SINGLE.own(rows), rows)
+    assert torch.equal(SINGLE.gather(rows, 6), rows)
+    assert torch.equal(SINGLE.sum(rows), rows)
+    assert SINGLE.shard(6) == (SINGLE, None)
+    assert SINGLE.broadcast(b"message") == b"message"

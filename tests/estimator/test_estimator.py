@@ -59,6 +59,7 @@ def same(first: SurpriseClustering, second: SurpriseClustering) -> bool:
 NOT_IMAGES = {"check_clustering": "its blobs have two numbers each: two views of one pixel have nothing in common"}
 
 
+@pytest.mark.slow
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
     [SurpriseClustering(settings=TINY, random_state=0, n_threads=1, max_clusters=8)],
     expected_failed_checks=lambda estimator: NOT_IMAGES,
@@ -119,6 +120,7 @@ def test_the_same_images_in_another_form_give_the_same_clusters(
     assert (other.predict(given[:5]) == fitted.labels_[:5]).all()
 
 
+@pytest.mark.slow
 def test_flat_color_images_need_their_shape() -> None:
     color = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3), dtype=np.uint8)
     first = quick(settings=TINY).fit(color)
@@ -134,6 +136,7 @@ def enlarged(images: Tensor, times: int) -> Tensor:
     return images.repeat_interleave(times, 2).repeat_interleave(times, 3)
 
 
+@pytest.mark.slow
 def test_large_images_are_made_small() -> None:
     large = enlarged(striped_images(30, side=10)[0], 6)
     first = quick(settings=TINY).fit(large)
@@ -157,6 +160,7 @@ def test_later_images_are_brought_to_the_size_of_the_model(fitted: SurpriseClust
     assert len(set(fitted.predict(large))) > 1
 
 
+@pytest.mark.slow
 def test_seeds_reproduce(fitted: SurpriseClustering, images: Tensor) -> None:
     assert same(clone(fitted).fit(images), fitted)
     assert not same(quick(random_state=1).fit(images), fitted)
@@ -164,20 +168,63 @@ def test_seeds_reproduce(fitted: SurpriseClustering, images: Tensor) -> None:
     assert same(first, quick(random_state=np.random.RandomState(5)).fit(images))
 
 
-def test_cut_reads_the_tree_without_training(images: Tensor) -> None:
-    model = quick().fit(images)
-    before = model.labels_
-    merged = model.model_.merge_result
-    assert merged is not None
-    for clusters in range(1, merged.max_clusters + 1):
-        model.cut(n_clusters=clusters)
-        assert model.n_clusters_ <= clusters
-        assert (model.predict(images) == model.labels_).all()
-        assert model.n_clusters_ == len(np.unique(model.labels_))
-    assert model.cut(1).n_clusters_ == 1
-    assert (model.cut().labels_ == before).all()
-    with pytest.raises(ValueError, match=f"clusters is 99; the merge tree has from 1 to {merged.max_clusters}"):
-        model.cut(99)
+def test_cut_reads_the_tree_without_training(fitted: SurpriseClustering, images: Tensor) -> None:
+    found = fitted.model_.merge_result
+    assert found is not None
+    for n_clusters in range(1, found.max_clusters + 1):
+        cut = fitted.cut(n_clusters=n_clusters)
+        assert cut.n_clusters_ <= n_clusters
+        assert cut.n_clusters_ == len(np.unique(cut.labels_)) == len(cut.cluster_info_)
+        assert (cut.predict(images) == cut.labels_).all()
+        assert cut.predict_proba(images).shape == (60, cut.n_clusters_)
+        assert cut.merge_tree_ == fitted.merge_tree_
+    assert fitted.cut(1).n_clusters_ == 1
+    with pytest.raises(ValueError, match=f"clusters is 99; the merge tree has from 1 to {found.max_clusters}"):
+        fitted.cut(99)
+    with pytest.raises(ValueError, match=r"n_clusters is 2\.5; it must be an integer"):
+        fitted.cut(2.5)  # type: ignore[arg-type]
+
+
+def test_cut_returns_a_new_estimator_and_changes_nothing(images: Tensor) -> None:
+    model = quick(n_clusters=3, min_confidence=0.2).fit(images)
+    labels, probabilities, info = model.labels_.copy(), model.probabilities_.copy(), list(model.cluster_info_)
+    assert model.n_clusters_ == 3
+    cut = model.cut(2)
+    assert cut is not model
+    assert type(cut) is SurpriseClustering
+    assert cut.get_params() == model.get_params()
+    assert cut.n_clusters_ == 2
+    assert not (cut.labels_ == labels).all()
+    assert model.n_clusters_ == 3
+    assert (model.labels_ == labels).all()
+    assert (model.probabilities_ == probabilities).all()
+    assert model.cluster_info_ == info
+    assert (model.predict(images) == labels).all()
+    for again in (model.cut(None), model.cut(), cut.cut(None), cut.cut(1).cut()):
+        assert again is not model
+        assert again.n_clusters_ == 3
+        assert same(again, model)
+
+
+def test_cut_of_a_search_without_merging(images: Tensor) -> None:
+    settings = TINY | {"schedule": ["e=evolution:2:1@1"], "evolution": {"population": 4, "batch_size": 30}}
+    model = quick(settings=settings, search="evolution").fit(images)
+    assert model.merge_tree_ == []
+    assert same(model.cut(), model)
+    assert model.cut() is not model
+    with pytest.raises(ValueError, match="merge"):
+        model.cut(2)
+
+
+def test_the_merge_tree_joins_everything_in_the_end(fitted: SurpriseClustering) -> None:
+    gone = set()
+    for into, merged, phi in fitted.merge_tree_:
+        assert into != merged
+        assert not {into, merged} & gone
+        assert -1 <= phi <= 1
+        gone.add(merged)
+    left = {output for step in fitted.merge_tree_ for output in (step.into, step.merged)} - gone
+    assert len(left) == 1
 
 
 def test_a_coarser_cut_only_joins(images: Tensor) -> None:
@@ -188,6 +235,7 @@ def test_a_coarser_cut_only_joins(images: Tensor) -> None:
         assert len(np.unique(two[four == cluster])) == 1
 
 
+@pytest.mark.subprocess
 def test_saved_and_loaded_in_a_new_process(fitted: SurpriseClustering, images: Tensor, tmp_path: Path) -> None:
     fitted.save(tmp_path / "model.safetensors")
     np.save(tmp_path / "images.npy", images.numpy())
@@ -229,7 +277,7 @@ def test_a_damaged_file_is_noticed(damage: Any, fitted: SurpriseClustering, tmp_
         SurpriseClustering.load(path)
 
 
-def test_what_is_no_model_file_is_said(tmp_path: Path) -> None:
+def test_a_missing_model_file_is_named(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.safetensors"):
         with pytest.raises(ValueError, match="there is no model file"):
             SurpriseClustering.load(path)
@@ -244,7 +292,7 @@ def test_works_in_a_pipeline_and_in_a_grid_search(images: Tensor) -> None:
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 
 
-def test_images_that_belong_nowhere(fitted: SurpriseClustering, images: Tensor) -> None:
+def test_images_with_low_confidence_get_no_cluster(fitted: SurpriseClustering, images: Tensor) -> None:
     boundary = float(np.sort(fitted.probabilities_)[30])
     strict = quick(min_confidence=boundary).fit(images)
     assert (strict.probabilities_ == fitted.probabilities_).all()
@@ -289,13 +337,13 @@ class Pooled(nn.Module):
         return found
 
 
-def test_gray_images_are_freed_of_their_ground(fitted: SurpriseClustering) -> None:
+def test_gray_images_lose_their_background(fitted: SurpriseClustering) -> None:
     assert fitted.model_.config.views.background == "remove"
 
 
 @pytest.mark.parametrize("search", ["relaxed", "evolution"])
 @pytest.mark.parametrize("frozen", [False, True])
-def test_a_backbone_of_ones_own(images: Tensor, tmp_path: Path, search: str, frozen: bool) -> None:
+def test_the_users_own_backbone(images: Tensor, tmp_path: Path, search: str, frozen: bool) -> None:
     torch.manual_seed(0)
     backbone = Pooled()
     before = {name: value.clone() for name, value in backbone.state_dict().items()}

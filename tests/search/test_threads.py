@@ -25,9 +25,14 @@ def test_workers_compute_with_one_thread_and_the_caller_with_all() -> None:
 
 def test_the_number_of_threads_is_restored_after_an_error() -> None:
     before = torch.get_num_threads()
-    with pytest.raises(KeyError), torch_threads(before + 1):
-        assert torch.get_num_threads() == before + 1
-        raise KeyError
+
+    def fail() -> None:
+        with torch_threads(before + 1):
+            assert torch.get_num_threads() == before + 1
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
     assert torch.get_num_threads() == before
 
 

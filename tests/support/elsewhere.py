@@ -134,7 +134,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(torch.mps, "set_rng_state", lambda state: None)
     for module in (threads, inference):
         monkeypatch.setattr(module, "ThreadPoolExecutor", Immediate)
-    # torch.tensor(..., device=...) then creates its tensor on the CPU and dispatches a copy, which the simulation handles.
+    # torch.tensor(..., device=...) then creates its tensor on the CPU and dispatches a copy, which is simulated.
     torch._C._set_only_lift_cpu_tensors(True)
     try:
         with Simulated():  # type: ignore[no-untyped-call]

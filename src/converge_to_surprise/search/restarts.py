@@ -184,15 +184,15 @@ class Restarts:
         # Right at the end of an initialization its trainer is restored: the next one starts from new weights.
         self.index = max(0, (data["step"] - 1) // self.trainer.total)
         self.trainer = self._new_trainer(self.index)
-        self.trainer.restore(
-            Snapshot(snapshot.tensors, data | {"step": data["step"] - self.index * self.trainer.total})
-        )
         self.balance, self.best = list(data["balance"]), None
         if (part := best_part(snapshot)) is not None:
             index = part.data["index"]
             config = replace(self.trainer.config, seed=init_seed(self.config.seed, index))
             networks = Networks.restore(part, config, self.images.shape[1], self.backbone)
             self.best = Candidate(index, config, networks)
+        # Last: building networks draws from the process-wide generators, whose state the trainer restores.
+        step = data["step"] - self.index * self.trainer.total
+        self.trainer.restore(Snapshot(snapshot.tensors, data | {"step": step}))
 
 
 def best_part(snapshot: Snapshot) -> Snapshot | None:
