@@ -1,7 +1,7 @@
-"""Decoded pictures on disk, so that they are decoded once: a memory-mapped array named after all that it depends on.
+"""A cache of decoded pictures: memory-mapped arrays, named by a hash of everything that they depend on.
 
-A set lies in one folder, built under another name and renamed when it is whole. A builder holds a lock beside the
-folder that it builds; a folder or lock that nobody holds is the rest of a killed builder and is swept away.
+A set lies in one folder, built under a temporary name and renamed when it is complete. A builder holds a lock beside
+its temporary folder; a temporary folder or lock that no process holds was left by a killed builder and is removed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,19 @@ Progress = Callable[[int, int], None]
 """Called with the number of files done and of all files."""
 DecodedRows = tuple[npt.NDArray[np.int64], list[SkippedFile]]
 """Positions of the decoded pictures, and the skipped files."""
-Decoder = Callable[[IO[bytes], Listing, Shape, int, Progress | None], DecodedRows]
-"""Writes the pixels of all pictures of a listing to a file."""
+
+
+class DecodeJob(NamedTuple):
+    """Pictures to decode, and how."""
+
+    listing: Listing
+    shape: Shape
+    threads: int = 0
+    progress: Progress | None = None
+
+
+Decoder = Callable[[IO[bytes], DecodeJob], DecodedRows]
+"""Writes the pixels of all pictures of a job to a file."""
 
 BUILDING = "building-"
 
@@ -50,31 +61,32 @@ class Decoded:
     pixels: npt.NDArray[np.uint8]
     """(n, C, H, W), memory-mapped"""
     positions: npt.NDArray[np.int64]
-    """(n,) Where in the listing they stand."""
+    """(n,) Their positions in the listing."""
     quarantine: list[SkippedFile]
 
 
 def cached(
     listing: Listing,
-    reading: ImageOptions,
+    options: ImageOptions,
     shape: Shape | None = None,
     progress: Progress | None = None,
     decoder: Decoder | None = None,
 ) -> Decoded:
     """Decode all pictures, or take them from the cache if no file and no setting has changed.
 
-    ``shape`` is the exact (C, H, W) to bring them to, in place of what the pictures and ``reading`` ask for.
-    ``decoder`` does the decoding if several processes share it.
+    ``shape``: the exact (C, H, W) of the result, instead of the size that the pictures and ``options`` call for.
+    ``decoder``: decodes with several processes.
     """
     root = cache_folder()
     _sweep(root)
     files = _state(listing)
-    wish = "x".join(map(str, shape)) if shape else f"{reading.image_size or 'own'}-{reading.color}"
+    wish = "x".join(map(str, shape)) if shape else f"{options.image_size or 'own'}-{options.color}"
     key = f"{files}-{wish}"
     found = _find(root, files, shape, len(listing)) if shape else _open_whole(root / key, len(listing))
     if found is None:
-        shape = shape or working_shape(listing, reading)
-        _build(root, key, wish, listing, shape, reading.threads, progress, decoder or _decode_all)
+        shape = shape or working_shape(listing, options)
+        job = DecodeJob(listing, shape, options.threads, progress)
+        _build(root, key, {"wish": wish}, job, decoder or _decode_all)
         found = _open_whole(root / key, len(listing))
         if found is None:
             raise ValueError(f"the pictures just decoded cannot be read back from {root / key}")
@@ -82,7 +94,7 @@ def cached(
 
 
 def cache_folder() -> Path:
-    """CTS_CACHE, or else a folder of ours where the user's caches are."""
+    """CTS_CACHE, or a folder of this program where the user's caches are."""
     own = os.environ.get("CTS_CACHE")
     general = os.environ.get("XDG_CACHE_HOME")
     try:
@@ -98,7 +110,7 @@ def cache_folder() -> Path:
 
 
 def _state(listing: Listing) -> str:
-    """A name for the files as they are. By whom a file may be read counts: it decides what is skipped."""
+    """A hash of the state of the files, including their permissions, which decide what is skipped."""
     digest = hashlib.sha256(json.dumps([DECODER, PIL.__version__, optional_decoders(), len(listing)]).encode())
     for path, name in zip(listing.paths, listing.names, strict=True):
         try:
@@ -142,25 +154,16 @@ def _open_whole(folder: Path, files: int) -> Decoded | None:
     return Decoded(pixels, positions, quarantine) if sound else None
 
 
-def _build(
-    root: Path,
-    key: str,
-    wish: str,
-    listing: Listing,
-    shape: Shape,
-    threads: int,
-    progress: Progress | None,
-    decoder: Decoder,
-) -> None:
-    """Decode into a folder of another name, then give it its own."""
-    needed = len(listing) * int(np.prod(shape))
+def _build(root: Path, key: str, about: dict[str, Any], job: DecodeJob, decoder: Decoder) -> None:
+    """Decode into a temporary folder, then rename it."""
+    needed = len(job.listing) * int(np.prod(job.shape))
     with _building_folder(root) as folder:
         if shutil.disk_usage(root).free < needed:
             raise ValueError(_no_room(root, needed))
         try:
-            about = {"wish": wish} | _decode_into(folder, listing, shape, threads, progress, decoder)
+            about |= _decode_into(folder, job, decoder)
             (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
-            _put_in_place(folder, root / key, len(listing))
+            _put_in_place(folder, root / key, len(job.listing))
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise ValueError(_no_room(root, needed)) from None
@@ -168,36 +171,31 @@ def _build(
         _drop_superseded(root, key, about)
 
 
-def decode_rows(
-    file: IO[bytes], listing: Listing, shape: Shape, rows: range, threads: int = 0, progress: Progress | None = None
-) -> DecodedRows:
-    """Write the pixels of some pictures of a listing, chunk by chunk."""
+def decode_rows(file: IO[bytes], job: DecodeJob, rows: range) -> DecodedRows:
+    """Write the pixels of some pictures of a job, chunk by chunk."""
     positions: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
     quarantine: list[SkippedFile] = []
-    with contextlib.closing(stream(listing, shape, threads, rows.start, rows.stop)) as chunks:
+    with contextlib.closing(stream(job.listing, job.shape, job.threads, rows.start, rows.stop)) as chunks:
         for chunk in chunks:
             # Plain writing: a full disk is an error here, but would end the process if the file were mapped.
             file.write(chunk.pixels.tobytes())
             positions.append(chunk.positions)
             quarantine += chunk.quarantined
-            if progress is not None:
-                progress(chunk.stop - rows.start, len(rows))
+            if job.progress is not None:
+                job.progress(chunk.stop - rows.start, len(rows))
     return np.concatenate(positions), quarantine
 
 
-def _decode_all(
-    file: IO[bytes], listing: Listing, shape: Shape, threads: int, progress: Progress | None
-) -> DecodedRows:
-    return decode_rows(file, listing, shape, range(len(listing)), threads, progress)
+def _decode_all(file: IO[bytes], job: DecodeJob) -> DecodedRows:
+    return decode_rows(file, job, range(len(job.listing)))
 
 
-def _decode_into(
-    folder: Path, listing: Listing, shape: Shape, threads: int, progress: Progress | None, decoder: Decoder
-) -> dict[str, Any]:
-    """Write pixels.npy and positions.npy; what else there is to know is returned."""
+def _decode_into(folder: Path, job: DecodeJob, decoder: Decoder) -> dict[str, Any]:
+    """Write pixels.npy and positions.npy; returns the description of the set."""
+    listing, shape = job.listing, job.shape
     with (folder / "pixels.npy").open("wb") as file:
         _write_header(file, (len(listing), *shape))
-        kept, quarantine = decoder(file, listing, shape, threads, progress)
+        kept, quarantine = decoder(file, job)
         size = file.tell()
         file.seek(0)
         _write_header(file, (len(kept), *shape))

@@ -12,9 +12,7 @@ import numpy as np
 from ..config.storage import read_json, write_json
 from ..distributed import launch
 from ..distributed.group import current
-from .cache import DecodedRows, Decoder, Progress, decode_rows
-from .decode import Shape
-from .listing import Listing
+from .cache import DecodedRows, DecodeJob, Decoder, decode_rows
 from .pictures import CHUNK
 from .skipped import SkippedFile
 
@@ -25,11 +23,11 @@ def shared_decoder() -> Decoder | None:
     if group.is_single:
         return None
 
-    def decode(file: IO[bytes], listing: Listing, shape: Shape, threads: int, progress: Progress | None) -> DecodedRows:
-        details = {"source": os.path.abspath(listing.source), "files": len(listing), "into": file.name}
-        launch.send_command(group, "decode", details | {"shape": list(shape), "threads": threads})
-        rows = group.part(len(listing), CHUNK)
-        positions, quarantine = decode_rows(file, listing, shape, rows, threads, progress)
+    def decode(file: IO[bytes], job: DecodeJob) -> DecodedRows:
+        files = len(job.listing)
+        details = {"source": os.path.abspath(job.listing.source), "files": files, "into": file.name}
+        launch.send_command(group, "decode", details | {"shape": list(job.shape), "threads": job.threads})
+        positions, quarantine = decode_rows(file, job, group.part(files, CHUNK))
         group.barrier()
         whole = [positions]
         for rank in range(1, group.size):
@@ -58,8 +56,8 @@ def decode_as_worker(source: str, files: int, into: str, shape: list[int], threa
     channels, height, width = shape
     pixels, about = _files(Path(into), group.rank)
     with pixels.open("wb") as file:
-        rows = group.part(files, CHUNK)
-        positions, quarantine = decode_rows(file, listing, (channels, height, width), rows, threads)
+        job = DecodeJob(listing, (channels, height, width), threads)
+        positions, quarantine = decode_rows(file, job, group.part(files, CHUNK))
     write_json(about, {"positions": positions.tolist(), "quarantine": quarantine})
     group.barrier()
 
