@@ -41,7 +41,7 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     except BaseException as error:
         Path(temporary).unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # so that the message says what could not be written
+            error.filename = str(path)  # so that the message names the file
         raise
     flush_folder(path.parent)
 

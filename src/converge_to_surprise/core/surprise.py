@@ -149,7 +149,7 @@ def orderliness(joint: Tensor, smoothing: float = 1e-3) -> Tensor:
 
 
 def mutual_information(joint: Tensor) -> Tensor:
-    """What one label says about the other, in nats, from the counts of cluster pairs (..., K, K)."""
+    """Mutual information of the two labels in nats, from the counts of cluster pairs (..., K, K)."""
     shuffled = _entropy(joint.sum(-1)) + _entropy(joint.sum(-2))
     return (shuffled - _entropy(joint.flatten(-2))).clamp(min=0)  # below 0 only by rounding
 

@@ -1,4 +1,4 @@
-"""Array files that anyone may have written: nothing in them is run, and they get no more memory than there is."""
+"""Read untrusted array files: no code in them is run, and they get no more memory than there is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .store import map_array
 
 
 def read_arrays(path: Path, wanted: Collection[str]) -> tuple[dict[str, Array], list[str]]:
-    """Those of the wanted arrays that an .npz file holds, and the names of all; of an .npy file the one, as "images".
+    """The wanted arrays of an .npz file, and the names of all its arrays; an .npy file holds one, called "images".
 
     Raises ValueError, and nothing else.
     """
@@ -31,7 +31,7 @@ def read_arrays(path: Path, wanted: Collection[str]) -> tuple[dict[str, Array], 
             return {name: _array(content[name], name) for name in names}, list(content.files)
     except MemoryError as error:
         raise ValueError(f"there is not enough memory to read {path}: {error}") from None
-    except Exception as error:  # the parsers raise whatever they stumble over
+    except Exception as error:  # the parsers raise many kinds of errors
         raise ValueError(f"cannot read {path} as an array file: {str(error) or type(error).__name__}") from None
 
 
@@ -47,7 +47,7 @@ def _check_claim(archive: zipfile.ZipFile, name: str) -> None:
 
 
 def _array(value: object, name: str) -> Array:
-    if not isinstance(value, np.ndarray):  # any file may lie in an archive
+    if not isinstance(value, np.ndarray):  # an archive can hold any file
         raise ValueError(f"{name} is not an array")
     return value
 

@@ -1,4 +1,4 @@
-"""Pictures of every kind of pixel as plain gray or plain color: palettes, alpha, print colors, 16 bits."""
+"""Convert pictures of any mode to plain gray or RGB: palettes, alpha, print colors, 16 bits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class UnknownMode(Exception):  # noqa: N818 - becomes the reason for which a pic
 
 
 def to_plain(image: Image.Image) -> Image.Image:
-    """A loaded picture of any mode as L (gray) or RGB. What is transparent shows white."""
+    """A loaded picture of any mode as L (gray) or RGB. Transparent pixels become white."""
     if image.mode in DEEP:
         return Image.fromarray(_deep_to_bytes(np.asarray(image), image.format == "PNG"))
     if image.has_transparency_data:
@@ -35,7 +35,7 @@ def to_plain(image: Image.Image) -> Image.Image:
 
 
 def _deep_to_bytes(pixels: npt.NDArray[Any], png: bool) -> npt.NDArray[np.uint8]:
-    """Gray levels 0..65535 as 0..255. Whole numbers of 32 bits and fractions count as what their range says.
+    """Gray levels 0..65535 as 0..255. The scale of 32-bit integers and floats follows from their range.
 
     The scale is never fitted to the single picture: two pictures of one light stay equally bright.
     """

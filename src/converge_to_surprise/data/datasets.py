@@ -37,7 +37,7 @@ ARRAYS = (".npz", ".npy")
 SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
 IMAGE_KEYS = ("images", "x", "X", "arr_0")
 LABEL_KEYS = ("labels", "y", "target")
-"""Annotations of the arrays in an .npz file; no other is read."""
+"""Names of the arrays in an .npz file; no other is read."""
 
 
 @dataclass(frozen=True)

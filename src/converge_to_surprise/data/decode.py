@@ -1,4 +1,4 @@
-"""One picture file in, one uint8 array out; or a short reason why not.
+"""Decode one picture file to a uint8 array, or give a short reason why not.
 
 Files come from anywhere, so nothing about them is believed: the kind of file, its length and its number of pixels are
 checked before anything is decoded, only a few formats are tried (:mod:`.formats`), and whatever the decoders stumble
@@ -44,7 +44,7 @@ So are AVIF files: they may decode to more pixels than they claim, and each is d
 PROBE_SIDE = 48
 SPARE = 2**24
 BYTES_PER_PIXEL = 12
-"""Memory without which a failure to decode is not a picture's fault: it is held as it came, with alpha and as plain."""
+"""Memory below which a failure to decode is not blamed on the picture, which is held in up to three forms."""
 
 _large = threading.Lock()
 _UPRIGHT = {
@@ -70,7 +70,7 @@ class BadPicture(Exception):  # noqa: N818 - a verdict on a file, not a fault of
 
 
 class Probe(NamedTuple):
-    """What the working size and color are chosen from: the upright size in pixels, and is there really color?"""
+    """What determines the working size and color: the upright size in pixels, and whether there is color."""
 
     width: int
     height: int
@@ -97,7 +97,7 @@ def probe(path: str | Path) -> Probe:
 
 
 def own_pillow_warnings() -> None:
-    """For a program, not a library: keep what Pillow says about odd files off the screen of this process.
+    """For programs, not libraries: keep Pillow's warnings about odd files off the screen of this process.
 
     The verdicts do not depend on it. Filters of warnings belong to the whole process, so only its owner may set them.
     """
@@ -116,7 +116,7 @@ def _plain_picture(path: str | Path, side: int) -> Iterator[tuple[Image.Image, t
             full = image.size
             if image.format != "HEIF":  # it would take a thumbnail, which may show something else
                 image.draft(None, (2 * side, 2 * side))  # JPEG only: decoded at 1/2, 1/4 or 1/8 of its size
-            # A progressive JPEG is held in full whatever comes out of it.
+            # A progressive JPEG is held in full size while it is decoded.
             held = math.prod(full if image.info.get("progressive") else image.size)
             with _large if held > LARGE or image.format == "AVIF" else contextlib.nullcontext():
                 image.load()
@@ -131,13 +131,13 @@ def _plain_picture(path: str | Path, side: int) -> Iterator[tuple[Image.Image, t
         raise BadPicture("may not be read (permission denied)", "no permission") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise BadPicture(f"too many pixels; the limit is {PIXEL_BUDGET // 10**6} million", "too large") from None
-    except Exception as error:  # the parsers raise whatever they stumble over
+    except Exception as error:  # the decoders raise many kinds of errors
         _check_memory(path, held, error)
         raise BadPicture(f"truncated or damaged ({_in_one_line(error)})") from None
 
 
 def _check_memory(path: str | Path, pixels: int, error: Exception) -> None:
-    """Raise MemoryError if that may be what a decoder stumbled over: few of them say so."""
+    """Raise MemoryError if a lack of memory may be the cause of an error: few decoders report it."""
     try:
         if memory_ran_out(error):
             raise MemoryError
@@ -195,7 +195,7 @@ def _check_size(image: Image.Image) -> None:
 
 
 def _orientation(image: Image.Image) -> int:
-    """How the camera was held, 1..8. A picture is not bad because its EXIF data are. TIFF and HEIC files come
+    """The EXIF orientation, 1..8. A picture is not bad because its EXIF data are. TIFF and HEIC files come
     upright already.
     """
     with contextlib.suppress(Exception):

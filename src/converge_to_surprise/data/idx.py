@@ -1,4 +1,4 @@
-"""IDX files, the format in which MNIST and its relatives are handed around (optionally gzip-compressed)."""
+"""IDX files, the format of MNIST and its relatives (optionally gzip-compressed)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
             dtype, shape = _read_header(file, path)
             size = math.prod(shape) * dtype.itemsize
-            # A lie about the size is noticed before the memory is taken.
+            # A wrong size is detected before memory is allocated.
             if size > packed * (DEFLATE_RATIO if path.suffix == ".gz" else 1):
                 raise ValueError(f"{path} is truncated or damaged: {packed} bytes cannot hold the {size} of its header")
             check_memory(size, path)

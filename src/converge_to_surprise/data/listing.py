@@ -1,4 +1,4 @@
-"""Which pictures there are: the files under a folder, or a list of paths, in an order that does not change."""
+"""List picture files: those under a folder, or a list of paths, in a fixed order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from .formats import HEAD, NO_PICTURES, READ, UNREAD, decodable, recognize
 
 JUNK = frozenset({"__macosx", "@eadir", "$recycle.bin", "system volume information"})
-"""Folders in which systems keep copies of their own."""
+"""Folders of operating systems that hold copies of pictures."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Listing:
     """Picture files, good or bad, before any of them is opened."""
 
     source: str
-    """What messages call it."""
+    """The source's name in messages."""
     paths: Sequence[str]
     """Where each file is."""
     names: Sequence[str]

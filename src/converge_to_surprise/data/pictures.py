@@ -1,4 +1,4 @@
-"""Many pictures: decoded in parallel, handed over in order, a bounded number of them at a time."""
+"""Decode many pictures in parallel and in order, with a bounded number in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .skipped import SkippedFile
 CHUNK = 256
 """Files in a chunk, at most."""
 BLOCK = 16
-"""Files that one thread decodes at a stretch, at most."""
+"""Files that one thread decodes in one go, at most."""
 BLOCK_BYTES = 2**22
 AHEAD = 64
 """Blocks that wait or are being decoded: at most 256 MB, however many files there are."""
@@ -31,7 +31,7 @@ class Chunk(NamedTuple):
     start: int
     stop: int
     positions: npt.NDArray[np.int64]
-    """(n,) Where in the listing the pictures stand."""
+    """(n,) Positions of the pictures in the listing."""
     pixels: npt.NDArray[np.uint8]
     """(n, C, H, W)"""
     quarantined: list[SkippedFile]

@@ -1,4 +1,4 @@
-"""The images of any source, in order, a chunk at a time: memory stays flat however many there are."""
+"""The images of any source, in order and in chunks, with constant memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Chunk(NamedTuple):
     """Some images in order."""
 
     stop: int
-    """How many of the source's images are done with this chunk, good or bad."""
+    """Number of the source's images up to the end of this chunk, read or skipped."""
     names: Sequence[str | int]
     images: Tensor
     """uint8 (n, C, H, W), as the model wants them"""
@@ -69,7 +69,7 @@ class Source:
 
     @property
     def identity(self) -> str:
-        """Changes when the images do, or what can be read of them."""
+        """A hash that changes when the images or the available decoders do."""
         if self.array is not None:
             return fingerprint(self.array)
         digest = hashlib.sha256("\0".join(optional_decoders()).encode())

@@ -16,7 +16,7 @@ from torch import Tensor
 from .arrays import BYTES, SHARES, Array, Sizing, natural_scale, to_images, to_nchw
 
 CHECKED = 1024
-"""Images looked at together: there may be more than fit into memory, and the first few settle most questions."""
+"""Images checked at a time: there may be more than fit into memory, and the first few are mostly enough."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class ImageStore:
     images: Tensor
     labels: npt.NDArray[np.int64] | None = None
     names: Sequence[str] | None = None
-    """(N,) What the user calls each image: a file's path within its source."""
+    """(N,) The name of each image: a file's path within its source."""
     class_names: Sequence[str] | None = None
-    """What the labels stand for: label k is ``class_names[k]``."""
+    """The names of the classes: label k is ``class_names[k]``."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -70,13 +70,13 @@ def fingerprint(images: Tensor) -> str:
 
 
 def map_array(path: Path) -> Any:
-    """What ``np.load`` makes of a file; a lone array stays on disk until it is read.
+    """``np.load`` of a file; a single array stays on disk until it is read.
 
     It is mapped for private writing, which never reaches the file, because torch warns of arrays that it may not write.
     Systems refuse that for files larger than their memory; those are mapped for reading.
     """
     try:
-        # Pickled objects could run code of whoever wrote the file.
+        # Pickled objects could run code.
         return np.load(path, mmap_mode="c", allow_pickle=False)
     except OSError as error:
         if error.errno != errno.ENOMEM:
@@ -89,7 +89,7 @@ def _parts(flat: Tensor) -> Iterator[Tensor]:
 
 
 def check_clusterable(store: ImageStore, name: str) -> None:
-    """Refuse what no clustering can be learned from."""
+    """Refuse images that cannot be clustered."""
     if len(store) < 2:
         raise ValueError(f"{name} holds {len(store)} image; clustering needs at least 2, and useful clusters many more")
     height, width = store.images.shape[2:]

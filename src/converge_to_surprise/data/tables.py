@@ -34,7 +34,7 @@ def _checked(labels: Sequence[str] | None, path: Path) -> Sequence[str] | None:
 
 def _read_csv(path: Path) -> tuple[list[str], list[str] | None]:
     try:
-        # Excel begins a file with a mark; names that are no Unicode must still lead to their files.
+        # Excel writes a byte order mark; names that are not valid Unicode must still lead to their files.
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             header = file.readline()
             file.seek(0)

@@ -1,4 +1,4 @@
-"""What a user hands to the estimator: arrays of any usual shape, tensors, data frames, a folder, a list of paths."""
+"""The estimator's inputs: arrays of any usual shape, tensors, data frames, a folder, a list of paths."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _Kind = TypeVar("_Kind", bound=np.generic)
 
 @dataclass(frozen=True)
 class Input:
-    """Images as the trainer wants them, and how they were made so that later ones are made alike."""
+    """Images for the trainer, and how they were converted, so that later ones are converted alike."""
 
     images: Tensor
     """uint8 (n, C, H, W)"""
@@ -138,7 +138,7 @@ def _pixels(estimator: SurpriseClustering, given: Any, reset: bool) -> npt.NDArr
 
 
 def seed_of(random_state: int | np.random.RandomState | None) -> int:
-    """A seed, from whatever scikit-learn takes for one."""
+    """A seed from any random_state that scikit-learn accepts."""
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))

@@ -64,7 +64,7 @@ def compare_runs(runs: Sequence[RunFolder]) -> Content:
 
 
 def mean_agreement(agreement: list[list[float]]) -> list[float]:
-    """How much each run's clusters are like those of the others, on the average.
+    """The mean agreement of each run's clusters with those of the other runs.
 
     What runs with different settings find is rather there than what one of them finds.
     """
@@ -78,7 +78,7 @@ def _distinct(runs: Sequence[RunFolder]) -> list[str]:
 
 
 def found_clusters(run: RunFolder, images: int) -> Integers:
-    """The cluster of every image as the run found it, before a person changed anything. (N,)"""
+    """The cluster of every image as the run found it, without annotations. (N,)"""
     with run.labels.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         try:
             numbers = np.array([int(row["cluster"]) for row in csv.DictReader(file)], dtype=np.int64)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 POINTS = 800
-"""At most so many points per curve."""
+"""Largest number of points per curve."""
 MARKS = 400
-"""At most so many marks on the time axis."""
+"""Largest number of marks on the time axis."""
 SERIES = ("surprise", "orderliness", "agreement", "surprising", "active")
 REBUILDING = ("consolidate", "merge")
 

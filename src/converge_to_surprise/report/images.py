@@ -1,4 +1,4 @@
-"""What the page knows of single images: packed columns, thumbnails, counts; within a budget of bytes."""
+"""The page's data on single images: packed columns, thumbnails, counts; within a budget of bytes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _name_bytes(names: Any) -> float:
 
 
 def cells(data: ImageData, classes: Integers | None) -> list[list[float]]:
-    """How many images each cluster, part and class have in common, and the sum of their confidence.
+    """How many images each cluster, subcluster and class have in common, and the sum of their confidence.
 
     Everything that the page counts is a sum over these rows, whichever images it shows.
     """

@@ -1,4 +1,4 @@
-"""The merge tree at every number of clusters: which clusters or parts go together, and how good that is."""
+"""The merge tree at every number of clusters: which clusters or subclusters are together, and the scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .image_data import ImageData, Integers, cluster_numbers
 
 
 def levels(model: Model, data: ImageData, classes: Integers | None) -> dict[str, Any]:
-    """For each number of clusters a list that says where every cluster, or every part, goes.
+    """For each number of clusters the group of every cluster or subcluster.
 
     Up to the run's own number of clusters the groups are made of clusters, beyond it of parts. Groups are numbered as
     `cts predict --n-clusters` numbers them: 0 is the largest.
@@ -79,7 +79,7 @@ def _scores(labels: Integers, classes: Integers | None) -> dict[str, float]:
 
 
 def tree(model: Model) -> list[list[float]] | None:
-    """The joins of the merge tree, weakest boundary first: kept part, gone part, φ of the boundary between them."""
+    """The merges, weakest boundary first: into, merged, φ of the boundary between them."""
     if model.merge_result is None:
         return None
     return [[step.into, step.merged, round(step.phi, 6)] for step in model.merge_result.steps]

@@ -1,4 +1,4 @@
-"""The report of a run that goes on, as a page that grows: a small server that only reads.
+"""The live report of a running run: a small read-only server.
 
 It answers on the loopback interface unless told otherwise, knows three paths, and refuses requests that were not
 addressed to it by its own name: another site's page must not reach it by pointing a name of its own here.
@@ -37,7 +37,7 @@ HEADERS = {
 
 
 class _Watched:
-    """A run that goes on. What is expensive to find out is kept until there is more to see."""
+    """A running run. Expensive content is cached until there is a newer state."""
 
     def __init__(self, run: RunFolder, images: ImageStore | None) -> None:
         self._run = run
@@ -85,7 +85,7 @@ class _Server(ThreadingHTTPServer):
         self.answers = watched.answers()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away in the middle of an answer is no news."""
+        """Ignore clients that disconnect during an answer."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -123,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-        """The terminal belongs to the progress bar."""
+        """Print nothing: the terminal shows the progress bar."""
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def serve(
 
 
 def _check_host(host: str) -> None:
-    """Only one interface, by its address: a name for all of them could not be told from a stranger's."""
+    """Accept only the address of one interface: requests for other host names are refused."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Content as one HTML file that needs nothing from elsewhere.
+"""Render content as one self-contained HTML file.
 
 Names of files, classes and clusters are hostile text. They reach the page in two ways, both inert: through Jinja2
 with autoescape, and as JSON in which no character can end the script element. And the page's policy lets only the one
@@ -29,7 +29,7 @@ PROGRAMS = {
     ),
     "compare": ("dom", "palette", "charts", "flow", "compare"),
 }  # fmt: skip
-"""Which files a page's program consists of, in order."""
+"""The files of a page's program, in order."""
 CHART_LIBRARY = "uPlot.iife.min.js"
 
 _templates = Environment(

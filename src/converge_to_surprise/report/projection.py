@@ -30,7 +30,7 @@ class Map(NamedTuple):
     points: npt.NDArray[np.float32]
     """Positions in the unit square. (N, 2)"""
     method: str
-    """How they were found, in words."""
+    """The method, in words."""
 
 
 def project(embedding: Floats, thorough: bool = True) -> Map:
@@ -57,7 +57,7 @@ def project(embedding: Floats, thorough: bool = True) -> Map:
     chosen = np.sort(np.random.default_rng(0).permutation(rows)[:LANDMARKS])
     landmarks = reduced[chosen] if few else components.transform(_floats(embedding[chosen]))
     method = TSNE(init="pca", random_state=0, max_iter=ITERATIONS, perplexity=min(PERPLEXITY, (len(chosen) - 1) / 3))
-    with threadpool_limits(1):  # threads wait for each other at every step: one is faster where others work as well
+    with threadpool_limits(1):  # on a busy machine one thread is faster than several that synchronize at every step
         placed = method.fit_transform(landmarks)
     points = np.concatenate([_between(part, landmarks, placed) for part in parts()])
     points[chosen] = placed

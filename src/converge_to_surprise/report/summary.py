@@ -1,4 +1,4 @@
-"""The head line of a report in plain words."""
+"""The headline of a report in plain words."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def facts(description: Description, scores: dict[str, Any] | None, seconds: float, steps: int) -> list[tuple[str, str]]:
-    """Annotations and values of the small figures under the head line."""
+    """Names and values of the small figures under the head line."""
     height, width = description.shape[1:]
     measures = (
         []

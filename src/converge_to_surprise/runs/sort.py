@@ -209,7 +209,7 @@ def _origin(chunk: Chunk, row: int, how: How, now: int) -> tuple[str | None, Sta
 
 
 class _Names:
-    """Annotations within folders, each given once: pictures from different folders may have the same name."""
+    """Names within folders, each given once: pictures from different folders may have the same name."""
 
     def __init__(self) -> None:
         self._taken: Counter[tuple[str, str]] = Counter()

@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Journal:
-    """What a journal says."""
+    """The content of a journal."""
 
     how: How
     entries: list[Entry]
@@ -131,7 +131,7 @@ def read(into: Path) -> Journal:
     begun = lines.index(BEGUN) if BEGUN in lines else None
     if begun is None:
         if any(entry.name not in (LOCK, JOURNAL) for entry in into.iterdir()):
-            raise ValueError(f"{path} is damaged: the line that says that its list is whole is missing")
+            raise ValueError(f"{path} is damaged: its list of files is not complete")
         return Journal("copy", [], frozenset(), {}, begun=False, done=False)
     try:
         head = parse_json(lines[0])
