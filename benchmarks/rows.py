@@ -20,7 +20,7 @@ DIGITS = 6
 
 
 def versions(packages: Iterable[str] = PACKAGES) -> str:
-    """Annotations and versions of the installed ones among ``packages``, and Python's."""
+    """Names and versions of the installed ones among ``packages``, and Python's."""
     found = []
     for name in packages:
         try:
