@@ -1,9 +1,9 @@
-# `make demo` and `make test` set up everything they need.
+# Every target sets up what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check setup clean
+.PHONY: demo test check docs setup clean
 
 demo: setup
 	$(BIN)/cts fit digits --out runs/demo --force
@@ -16,6 +16,10 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# A page that is missing, a broken link or an option that the reference cannot find is an error.
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build --strict
+
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -23,5 +27,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) runs build dist src/*.egg-info
+	rm -rf $(VENV) runs build dist site src/*.egg-info
