@@ -16,9 +16,10 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# A page that is missing, a broken link or an option that the reference cannot find is an error.
+# A missing page, a broken link and a command without help are errors.
 docs: $(VENV)/.docs
-	$(BIN)/mkdocs build --strict
+	$(BIN)/python docs/gen_reference.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 setup: $(VENV)/.ready
 
