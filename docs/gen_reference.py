@@ -28,7 +28,7 @@ SOURCE = FOLDER.parent / "src"
 COMMANDS = (
     "fit", "resume", "show", "evaluate", "predict", "sort", "export", "report", "relabel", "compare", "reproduce",
 )  # fmt: skip
-WIDTH = 96
+WIDTH = 78
 """Columns of a help text: what fits beside the navigation."""
 
 CLI_INTRODUCTION = """\
