@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check docs setup clean
+.PHONY: demo test test-fast check docs wheel setup clean
 
 demo: setup
 	$(BIN)/cts fit digits --out runs/demo --force
 
 test: setup check
 	$(BIN)/pytest -n auto --dist worksteal
+
+# No slow tests, none that start processes, none in a browser.
+test-fast: setup
+	$(BIN)/pytest -n auto --dist worksteal -m "not slow and not subprocess and not browser"
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -20,6 +24,14 @@ check: setup
 docs: $(VENV)/.docs
 	$(BIN)/python docs/gen_reference.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The wheel, installed in a fresh environment, does the demo.
+wheel: setup
+	rm -rf dist build/wheel-venv
+	$(BIN)/python -m build --wheel --outdir dist
+	$(PYTHON) -m venv build/wheel-venv
+	build/wheel-venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	build/wheel-venv/bin/cts fit digits --out build/wheel-venv/run --schedule search=relaxed:2 merge=merge:1 refine=refine:1
 
 setup: $(VENV)/.ready
 

@@ -3,21 +3,20 @@
     python benchmarks/bigdata.py [--sizes 62500 125000 500000 1000000] [--pool 60000] [--side 8] [--threads 1]
 
 For each size an .npy file of turned, shifted and noisy digits is written block by block; a process of its own then goes
-through every stage of a run on it: fingerprint, neighbours by pixels, steps in the middle of an epoch, a checkpoint,
-merging, neighbours by features, steps of refining, labelling, the table of labels. Only the number of steps is limited.
+through every stage of a run on it: fingerprint, neighbors by pixels, steps in the middle of an epoch, a checkpoint,
+merging, neighbors by features, steps of refining, labeling, the table of labels. Only the number of steps is limited.
 
-Seconds are those of the processor, which other programs on the machine disturb least (``wall`` has the clock's), a
-step's is the median. Memory is the process's own (RssAnon), not the pages of the file that the system keeps as long as
-nobody else needs them. Exponents are the slopes of log(value) over log(images): 0 is independent of the number of
-images, 1 is linear, and what any number of images costs makes it less; ``lines`` tells the two apart.
+``cpu_seconds`` are disturbed least by other programs on the machine; a step's is the median. Memory is the process's
+own (RssAnon), not the pages of the file that the system keeps as long as nothing else needs them.
 
-``--pool`` is the number of images among which neighbours are looked for. Neighbours of all images take time in
-proportion to both; with fewer images than the pool's the pool shrinks with them, so exponents are fitted without the
-neighbours of such sizes. The last line is one JSON object, also written to benchmarks/results/bigdata.json.
+``--pool`` is the number of images among which neighbors are looked for. Neighbors of all images take time in
+proportion to both. A row for each stage is appended to benchmarks/results/bigdata.csv; the table that is printed fits
+exponents, the slopes of log(value) over log(images): 0 is independent of the number of images, 1 is linear, and what
+any number of images costs makes it less. Its last column tells the two apart.
 
     python benchmarks/bigdata.py --cold
 
-adds to that file what the first 100 batches of an epoch cost with none of a file of a million images (1 GB) in memory,
+appends what the first 100 batches of an epoch cost with none of a file of a million images (1 GB) in memory,
 in this program's order and in one permutation of all images.
 """
 
@@ -27,7 +26,6 @@ import argparse
 import gc
 import json
 import os
-import shlex
 import statistics
 import subprocess
 import sys
@@ -40,6 +38,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import readme_table
+import rows
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
@@ -47,22 +47,21 @@ from sklearn.datasets import load_digits
 from converge_to_surprise.config import Augmentation, Config, Network, Stage, Views
 from converge_to_surprise.core.augment import augment
 from converge_to_surprise.data import datasets
-from converge_to_surprise.data.store import check_clusterable
-from converge_to_surprise.learn import neighbours, order, schedule
-from converge_to_surprise.learn.readahead import announce
-from converge_to_surprise.learn.trainer import Trainer
-from converge_to_surprise.run import checkpoint, session
-from converge_to_surprise.run.labels import write_labels
-from converge_to_surprise.run.result import judge
+from converge_to_surprise.data.store import check_clusterable, fingerprint
+from converge_to_surprise.model.assessment import evaluate
+from converge_to_surprise.runs import checkpoint, session
+from converge_to_surprise.runs.labels import SavedOutputs, write_labels
+from converge_to_surprise.search import neighbors, sampler, schedule
+from converge_to_surprise.search.readahead import announce
+from converge_to_surprise.search.restarts import Restarts
+from converge_to_surprise.search.trainer import Trainer
 
 SIZES = [62_500, 125_000, 500_000, 1_000_000]
 WRITTEN = 25_000
 """Images that are made and written together."""
 WARM = 5
 """Steps before those that are timed."""
-RESULTS = Path(__file__).parent / "results" / "bigdata.json"
-LINEAR = ("fingerprint", "neighbours_pixels", "neighbours_features", "labelling", "finishing")
-NEIGHBOURS = ("neighbours_pixels", "neighbours_features")
+RESULTS = rows.RESULTS / "bigdata.csv"
 
 
 def write_store(path: Path, count: int, side: int) -> None:
@@ -70,7 +69,7 @@ def write_store(path: Path, count: int, side: int) -> None:
     generator = torch.Generator().manual_seed(0)
     small = torch.from_numpy(load_digits().images / 16).float()[:, None]
     digits = F.interpolate(small, (side, side), mode="bilinear", align_corners=False)
-    changes = Augmentation(rotation=15, crop=1, brightness=0.3, contrast=0.3, sampling="bilinear", outside="image")
+    changes = Augmentation(rotation=15, crop=1, brightness=0.3, contrast=0.3, sampling="bilinear", fill="image")
     with path.open("wb") as file:
         _write_header(file, count, side)
         for start in range(0, count, WRITTEN):
@@ -118,9 +117,9 @@ def a_config(threads: int, width: int) -> Config:
     return Config(
         threads=threads,
         schedule=(Stage("search", "relaxed", 1), Stage("merge", "merge", 1), Stage("refine", "refine", 1)),
-        views=Views(fill=True),
+        views=Views(fill_masked=True),
         augmentation=Augmentation(rotation=15, crop=1, brightness=0.2, contrast=0.2, sampling="bilinear"),
-        network=Network(width=width, folded=True),
+        network=Network(width=width, space_to_depth=True),
     )
 
 
@@ -139,48 +138,61 @@ def some_steps(trainer: Trainer, first: int, count: int, meter: Meter, name: str
     return statistics.median(times[min(WARM, count - 1) :])
 
 
-def measure(path: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """One size, in this process."""
-    neighbours.POOL = options.pool
+def measure(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rows of one size, measured in this process."""
+    neighbors.POOL = options.pool
     torch.set_num_threads(options.threads)
     meter = Meter()
     with meter.part("opening"):
         store = datasets.load(str(path)).train
         check_clusterable(store, str(path))
     with meter.part("fingerprint"):
-        session.fingerprint(store.images)
+        fingerprint(store.images)
     config = a_config(options.threads, options.width)
-    with meter.part("first network"):
-        trainer = Trainer(store.images, config)
-    batches = schedule.batches_per_epoch(len(store), config.relaxed.batch)
+    with meter.part("initialization"):
+        search = Restarts(store.images, config)
+        search.keep = session.KEEP
+        trainer = search.trainer
+    batches = schedule.batches_per_epoch(len(store), config.relaxed.batch_size)
     middle = (batches - WARM - options.steps) // 2
-    some_steps(trainer, 0, 1, meter, "neighbours_pixels")  # which come before the first step
+    some_steps(trainer, 0, 1, meter, "neighbors by pixels")  # which come before the first step
     steps = {"search": some_steps(trainer, middle, WARM + options.steps, meter, "search")}
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         with meter.part("checkpoint"):
-            saved = checkpoint.save(Path(folder) / "checkpoints", trainer.snapshot())
+            saved = checkpoint.save(Path(folder) / "checkpoints", search.snapshot())
             checkpoint_bytes = saved.with_suffix(".safetensors").stat().st_size
         some_steps(trainer, batches, 1, meter, "merge")
-        some_steps(trainer, batches + 1, 1, meter, "neighbours_features")
+        some_steps(trainer, batches + 1, 1, meter, "neighbors by features")
         steps["refine"] = some_steps(trainer, batches + 1 + middle, WARM + options.steps, meter, "refine")
-        with meter.part("labelling"):
-            model, reading, finer = session.finish(trainer, probabilities=False)
+        with meter.part("labeling"):
+            fitted = search.finish()
         with meter.part("finishing"):
-            judge(model, reading, None, both=True)
-            write_labels(Path(folder) / "labels.csv", reading, model, finer and finer.output, None)
-    return {
-        "images": len(store),
-        "clusters": model.clusters,
-        "step": {name: round(value, 5) for name, value in steps.items()},
-        "seconds": {name: round(value, 3) for name, value in meter.seconds.items()},
-        "wall": {name: round(value, 2) for name, value in meter.wall.items()},
-        "megabytes": {name: round(value, 1) for name, value in meter.megabytes.items()},
-        "peak_megabytes": round(max(meter.megabytes.values()), 1),
-        "checkpoint_bytes": checkpoint_bytes,
+            evaluate(fitted.model, fitted.outputs, None, both=True)
+            write_labels(Path(folder) / "labels.csv", fitted, None)
+            SavedOutputs.of(fitted).save(Path(folder) / "outputs.safetensors")
+    about = {"images": len(store), "pool": options.pool, "threads": options.threads}
+    stages: list[dict[str, Any]] = [
+        {
+            **about,
+            "stage": name,
+            "cpu_seconds": meter.seconds[name],
+            "wall_seconds": meter.wall[name],
+            "step_cpu_seconds": steps.get(name),
+            "megabytes": meter.megabytes.get(name),
+            "checkpoint_bytes": checkpoint_bytes if name == "checkpoint" else None,
+        }
+        for name in meter.seconds
+    ]
+    whole = {
+        "cpu_seconds": sum(meter.seconds.values()),
+        "wall_seconds": sum(meter.wall.values()),
+        "megabytes": max(meter.megabytes.values()),
+        "n_clusters": fitted.model.n_clusters,
     }
+    return [*stages, {**about, "stage": "whole run", **whole}]
 
 
-def cold(folder: Path) -> dict[str, dict[str, float]]:
+def cold(folder: Path) -> list[dict[str, Any]]:
     """Read batches of 250 of a million images of 32x32 from a disk, in two orders."""
     images, path = 1_000_000, folder / "cold.npy"
     noise = np.random.default_rng(0).integers(0, 256, (10_000, 32, 32), dtype=np.uint8).tobytes()
@@ -191,21 +203,23 @@ def cold(folder: Path) -> dict[str, dict[str, float]]:
         file.flush()
         os.fsync(file.fileno())
     whole = torch.randperm(images, generator=torch.Generator().manual_seed(0))
-    found = {}
-    for name in ("own_order", "whole_permutation"):
+    found = []
+    for name in ("own order", "one permutation"):
         gc.collect()  # pages that are still mapped cannot be given up
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         pixels = datasets.load(str(path)).train.images
         before, began = _read_bytes(), time.perf_counter()
         for start in range(0, 25_000, 250):
-            if name == "own_order":
-                announce(pixels, order.stretches(images, start, start + 250, 0, 0))
-                pixels[order.turns(images, start, start + 250, 0, 0)].sum()
+            if name == "own order":
+                announce(pixels, sampler.upcoming_blocks(images, start, start + 250, 0, 0))
+                pixels[sampler.epoch_indices(images, start, start + 250, 0, 0)].sum()
             else:
                 pixels[whole[start : start + 250]].sum()
         seconds = time.perf_counter() - began
-        found[name] = {"seconds": round(seconds, 2), "megabytes_read": round((_read_bytes() - before) / 1e6, 1)}
+        read = (_read_bytes() - before) / 1e6
+        stage = f"cold batches, {name}"
+        found.append({"images": images, "stage": stage, "wall_seconds": seconds, "megabytes_read": read})
         del pixels
     return found
 
@@ -215,40 +229,10 @@ def _read_bytes() -> int:
     return int(words[words.index("read_bytes:") + 1])
 
 
-def exponent(sizes: list[int], values: list[float]) -> float:
-    """Slope of log(value) over log(size)."""
-    return round(float(np.polyfit(np.log(sizes), np.log(values), 1)[0]), 3)
-
-
-def line(sizes: list[int], values: list[float]) -> dict[str, float]:
-    """Seconds as a fixed part and a part for every image: the straight line with the least relative errors."""
-    seconds = np.array(values)
-    slope, fixed = np.polyfit(sizes, seconds, 1, w=1 / seconds)
-    return {
-        "fixed_seconds": round(float(fixed), 3),
-        "microseconds_per_image": round(float(slope) * 1e6, 3),
-        "largest_relative_error": round(float(np.abs((slope * np.array(sizes) + fixed) / seconds - 1).max()), 3),
-    }
-
-
-def summary(found: list[dict[str, Any]], pool: int) -> dict[str, Any]:
-    """How everything that is timed grows, and the memory."""
-    sizes, lines = [row["images"] for row in found], {}
-    exponents = {f"step_{name}": exponent(sizes, [row["step"][name] for row in found]) for name in found[0]["step"]}
-    for name in LINEAR:
-        used = [row for row in found if name not in NEIGHBOURS or row["images"] >= pool]
-        if len(used) > 1:
-            series = [row["images"] for row in used], [row["seconds"][name] for row in used]
-            exponents[name], lines[name] = exponent(*series), line(*series)
-    exponents["memory"] = exponent(sizes, [row["peak_megabytes"] for row in found])
-    slope = np.polyfit(sizes, [row["peak_megabytes"] * 2**20 for row in found], 1)[0]
-    return {"exponents": exponents, "lines": lines, "bytes_per_image": round(float(slope), 1)}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--pool", type=int, default=neighbours.POOL)
+    parser.add_argument("--pool", type=int, default=neighbors.POOL)
     parser.add_argument("--side", type=int, default=8)
     parser.add_argument("--width", type=int, default=4)
     parser.add_argument("--steps", type=int, default=50)
@@ -259,10 +243,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.cold:
         with tempfile.TemporaryDirectory(dir=options.work) as folder:
-            result = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-            result["cold"] = cold(Path(folder))
-        RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-        print(json.dumps(result["cold"]))
+            found = cold(Path(folder))
+        rows.append_rows(RESULTS, found)
+        print(found)
         return
     fewest = 250 * (WARM + options.steps + 2)
     if min(options.sizes) < fewest:
@@ -272,25 +255,14 @@ def main() -> None:
     if options.measure is not None:
         print(json.dumps(measure(options.measure, options)))
         return
-    found = []
     for size in options.sizes:
         with tempfile.TemporaryDirectory(dir=options.work) as folder:
             path = Path(folder) / "images.npy"
             write_store(path, size, options.side)
             words = [sys.executable, __file__, *sys.argv[1:], "--measure", str(path)]
             ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-        found.append(json.loads(ended.stdout.splitlines()[-1]))
-        print(json.dumps(found[-1]), flush=True)
-    result = {
-        "command": shlex.join(["python", "benchmarks/bigdata.py", *sys.argv[1:]]),
-        "pool": options.pool,
-        "threads": options.threads,
-        "versions": session.versions(),
-        **summary(found, options.pool),
-        "sizes": found,
-    }
-    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps({name: result[name] for name in ("exponents", "lines", "bytes_per_image")}))
+        rows.append_rows(RESULTS, json.loads(ended.stdout.splitlines()[-1]))
+    print(readme_table.bigdata(RESULTS.parent))
 
 
 if __name__ == "__main__":

@@ -5,29 +5,21 @@
 Images of bars that lie or stand, so two classes. The evolution strategy runs alone for ``--explore`` epochs and then
 for ``--strong`` epochs twice over: alone as before, and with four passes of consolidation every four epochs. Printed
 for the end of each, as the mean over the last four updates: surprise, agreement of the two augmented views, surprising
-clusters (D_k >= tau) and active clusters. Writes the figures to benchmarks/results/dynamics.json.
+clusters (D_k >= tau) and active clusters. Appends the figures to benchmarks/results/dynamics.csv.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import shlex
 import statistics
-import sys
-from pathlib import Path
-from typing import Any
 
-import torch
+import rows
 
-from converge_to_surprise import __version__
 from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Stage, Views
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn.record import Record
-from converge_to_surprise.learn.trainer import Trainer, available_threads
-
-RESULTS = Path(__file__).parent / "results" / "dynamics.json"
+from converge_to_surprise.search.record import Record
+from converge_to_surprise.search.threads import available_threads
+from converge_to_surprise.search.trainer import Trainer
 
 
 def settings(seed: int, threads: int, *stages: Stage) -> Config:
@@ -36,10 +28,10 @@ def settings(seed: int, threads: int, *stages: Stage) -> Config:
         seed=seed,
         threads=threads,
         schedule=stages,
-        views=Views(fill=True),
+        views=Views(fill_masked=True),
         augmentation=Augmentation(rotation=10, crop=1, brightness=0.2, contrast=0.2),
         network=Network(width=4),
-        evolution=Evolution(batch=300, learning_rate=0.1, sigma=0.03, ramp_epochs=2, ramp_start=0.5),
+        evolution=Evolution(batch_size=300, learning_rate=0.1, sigma=0.03, ramp_epochs=2, ramp_start=0.5),
     )
 
 
@@ -59,23 +51,18 @@ def main() -> None:
     options = parser.parse_args()
     images, _ = striped_images(600, side=12)
     explore = Stage("explore", "evolution", options.explore)
-    runs = []
     for seed in options.seeds:
-        row: dict[str, Any] = {"seed": seed}
+        found: dict[str, dict[str, float]] = {}
         for name, passes, every in (("alone", 0, 0), ("consolidated", 4, 4)):
             then = Stage(name, "evolution", options.strong, passes, every)
             records = list(Trainer(images, settings(seed, options.threads, explore, then)).run())
-            row |= {"explore": summary(records, "explore"), name: summary(records, name)}
-        runs.append(row)
-        for stage in ("explore", "alone", "consolidated"):
-            figures = "  ".join(f"{key} {value}" for key, value in row[stage].items())
-            print(f"seed {seed}  {stage:<12}  {figures}", flush=True)
-        result = {
-            "command": "python " + shlex.join(sys.argv),
-            "versions": {"torch": torch.__version__, "python": platform.python_version(), "program": __version__},
-            "runs": runs,
-        }
-        RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+            found |= {"explore": summary(records, "explore"), name: summary(records, name)}
+        for stage, figures in found.items():
+            shown = "  ".join(f"{key} {value}" for key, value in figures.items())
+            print(f"seed {seed}  {stage:<12}  {shown}", flush=True)
+        about = {"seed": seed, "threads": options.threads}
+        stages = [{**about, "stage": stage, **figures} for stage, figures in found.items()]
+        rows.append_rows(rows.RESULTS / "dynamics.csv", stages)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How fast is one update of the evolution strategy, as a share of the bare network's forward pass?
 
-    python benchmarks/evolution_step.py [--members 32] [--images 3000] [--threads 2] [--rounds 3] [--no-vmap]
+    python benchmarks/evolution_step.py [--members 32] [--images 3000] [--threads 2] [--no-vmap] [--save FILE]
 
 Prints views per second of
 
@@ -11,13 +11,13 @@ Prints views per second of
 - vmap:   the same update by ``torch.func.vmap`` over stacked weights, 16 members at a time as in the paper;
 
 and the peak memory of the process up to the end of the updates. Bare and update alternate, so that both see the same
-machine; each figure is the median of the rounds. The last line is one JSON object.
+machine; each figure is the median of the rounds. ``--save
+benchmarks/results/speed.csv`` appends them to that file.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import statistics
 import sys
@@ -25,17 +25,20 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
+import rows
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
 from converge_to_surprise.config import Augmentation, Config, Evolution, Stage
 from converge_to_surprise.core import surprise
-from converge_to_surprise.learn import evolution
-from converge_to_surprise.learn.network import ResNet9, channels_last, flatten, unflatten
-from converge_to_surprise.learn.trainer import Trainer, available_threads
+from converge_to_surprise.model.network import ResNet9, channels_last, flatten, unflatten
+from converge_to_surprise.search import evolution
+from converge_to_surprise.search.threads import available_threads
+from converge_to_surprise.search.trainer import Trainer
 
 CHUNKS = (50, 100, 150, 250, 500)
 SIDE = 28
@@ -121,6 +124,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--vmap-members", type=int, default=16, help="members at a time: 16 in the paper")
     parser.add_argument("--no-vmap", action="store_true")
+    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
     options = parser.parse_args()
 
     rng = np.random.default_rng(0)
@@ -128,7 +132,7 @@ def main() -> None:
     config = Config(
         threads=options.threads,
         schedule=(Stage("explore", "evolution", options.rounds + 1),),
-        evolution=Evolution(population=options.members, batch=options.images, ramp_epochs=1),
+        evolution=Evolution(population=options.members, batch_size=options.images, ramp_epochs=1),
         augmentation=Augmentation(rotation=20, crop=4, brightness=0.3, contrast=0.3),
     )
     trainer = Trainer(images, config)
@@ -159,18 +163,18 @@ def main() -> None:
             f"vmap, {options.vmap_members} members at a time: {vmap:,.0f} views/s; "
             f"update is {update / vmap:.1f} times that"
         )
-    result = {
-        "bare": round(bare),
-        "update": round(update),
-        "vmap": vmap and round(vmap),
-        "ratio": round(statistics.median(ratios), 3),
-        "peak_mb": round(peak),
-        "seconds_per_update": round(2 * options.images * options.members / update, 3),
-        "members": options.members,
-        "images": options.images,
-        "threads": options.threads,
+    figures = {
+        "bare forward pass": (bare, "views/s"),
+        "update": (update, "views/s"),
+        "update / bare": (statistics.median(ratios), "ratio"),
+        "one update": (2 * options.images * options.members / update, "s"),
+        "peak memory": (peak, "MB"),
+        **({"update by vmap": (vmap, "views/s")} if vmap else {}),
     }
-    print(json.dumps(result))
+    for what, (value, unit) in figures.items():
+        print(f"{what:<18} {value:10,.2f} {unit}")
+    if options.save:
+        rows.append_speed(options.save, "evolution_step", options.threads, figures)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Do pictures in folders give the clusters that the same images in an array give?
 
 Writes the embedded digits as PNG and JPEG files, each twice (the second time moved by a pixel), with a folder per class
-and a set of broken files, in grey, in colour and dark on light paper; fits three forms of them, predicts what was held
+and a set of broken files, in gray, in color and dark on light paper; fits three forms of them, predicts what was held
 out, compares the clusters with the classes:
 
 - folder: the files;
@@ -9,16 +9,15 @@ out, compares the clusters with the classes:
 - original: the images before they were written. JPEG has changed a third of them a little, and a run of slightly other
   images takes another course, as with another seed: this one shows how far such courses lie apart.
 
-Also counts which of the broken files were put aside.
+Also counts which of the broken files were quarantined.
 
-    python benchmarks/folders.py --seeds 3 --jobs 2 [--forms array folder] --save benchmarks/results/folders.json
+    python benchmarks/folders.py --seeds 3 --jobs 2 [--forms array folder] --save benchmarks/results/folders.csv
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import os
 import subprocess
 import sys
@@ -32,12 +31,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import rows
 from PIL import Image
 
-from converge_to_surprise.core.metrics import accuracy, normalised_mutual_information
+from converge_to_surprise.core.metrics import accuracy, normalized_mutual_information
 from converge_to_surprise.data.datasets import load
-from converge_to_surprise.run.files import write_json
-from converge_to_surprise.run.session import versions
 
 HELD_OUT = 300
 FORMS = ("array", "folder", "original")
@@ -54,25 +52,25 @@ def digits() -> tuple[Bytes, npt.NDArray[np.int64]]:
     return np.concatenate([images, moved]), np.tile(store.labels, 2)
 
 
-def coloured(images: Bytes) -> Bytes:
-    """Yellowish digits on bluish ground, each a little different. (N, 8, 8, 3)"""
+def colored(images: Bytes) -> Bytes:
+    """Yellowish digits on a bluish background, each a little different. (N, 8, 8, 3)"""
     generator = np.random.default_rng(0)
     ink = np.array([1, 0.8, 0.3]) * generator.uniform(0.8, 1, (len(images), 1, 1, 3))
-    ground = np.array([0.1, 0.1, 0.3]) * generator.uniform(0.5, 1, (len(images), 1, 1, 3))
+    background = np.array([0.1, 0.1, 0.3]) * generator.uniform(0.5, 1, (len(images), 1, 1, 3))
     share = images[..., None] / 255
-    return np.round(255 * (share * ink + (1 - share) * ground)).astype(np.uint8)
+    return np.round(255 * (share * ink + (1 - share) * background)).astype(np.uint8)
 
 
 def on_paper(images: Bytes) -> Bytes:
     """Dark digits on light paper, each a little different. (N, 8, 8)"""
     generator = np.random.default_rng(0)
     ink = generator.uniform(0.05, 0.3, (len(images), 1, 1))
-    ground = generator.uniform(0.7, 0.95, (len(images), 1, 1))
+    background = generator.uniform(0.7, 0.95, (len(images), 1, 1))
     share = images / 255
-    return np.round(255 * (share * ink + (1 - share) * ground)).astype(np.uint8)
+    return np.round(255 * (share * ink + (1 - share) * background)).astype(np.uint8)
 
 
-KINDS: dict[str, Callable[[Bytes], Bytes]] = {"grey": lambda images: images, "colour": coloured, "paper": on_paper}
+KINDS: dict[str, Callable[[Bytes], Bytes]] = {"gray": lambda images: images, "color": colored, "paper": on_paper}
 
 
 def write_folder(images: Bytes, labels: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], folder: Path) -> None:
@@ -144,14 +142,14 @@ def cts(*words: object) -> None:
 
 def judged(path: Path, classes: dict[str, int]) -> dict[str, float]:
     with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    found = np.array([int(row["cluster"]) for row in rows])
-    true = np.array([classes[row.get("path") or row["image"]] for row in rows])
+        labeled = list(csv.DictReader(file))
+    found = np.array([int(row["cluster"]) for row in labeled])
+    true = np.array([classes[row.get("path") or row["image"]] for row in labeled])
     return {
-        "images": len(rows),
-        "acc": round(100 * accuracy(found, true), 2),
-        "nmi": round(100 * normalised_mutual_information(found, true), 2),
-        "clusters": len(np.unique(found)),
+        "images": len(labeled),
+        "acc": accuracy(found, true),
+        "nmi": normalized_mutual_information(found, true),
+        "n_clusters": len(np.unique(found)),
     }
 
 
@@ -168,23 +166,62 @@ class Fit(NamedTuple):
 
 
 def fit(wanted: Fit, threads: int) -> dict[str, Any]:
-    """Fit, predict what was held out, and judge both; of a folder also what was put aside."""
+    """Fit, predict what was held out, and judge both; of a folder also what was quarantined."""
     kind, form, seed, root, known, broken = wanted
     folder = form == "folder"
     train, test = (root / kind / "train", root / kind / "test") if folder else (root / f"{kind}-{form}.npz",) * 2
     run = root / f"{kind}-{form}-{seed}"
     began = time.monotonic()
-    cts("fit", train, "--out", run, "--seed", seed, "--threads", threads, "--starts", 1, "--no-report")
+    cts("fit", train, "--out", run, "--seed", seed, "--threads", threads, "--n-init", 1, "--no-report")
     seconds = time.monotonic() - began
     cts("predict", run, test, "--out", run / "new.csv", *(() if folder else ("--split", "test")))
     row: dict[str, Any] = {"kind": kind, "form": form, "seed": seed, "seconds": round(seconds)}
-    row["train"], row["held_out"] = judged(run / "labels.csv", known[0]), judged(run / "new.csv", known[1])
+    row |= {f"train_{key}": value for key, value in judged(run / "labels.csv", known[0]).items()}
+    row |= {f"held_out_{key}": value for key, value in judged(run / "new.csv", known[1]).items()}
     if folder:
         with (run / "quarantine.csv").open(encoding="utf-8", newline="") as file:
             aside = {entry["file"] for entry in csv.DictReader(file)}
         row["broken"], row["quarantined"] = len(broken), len(aside & broken)
-        assert aside == broken, f"put aside {sorted(aside)}, broken are {sorted(broken)}"
+        assert aside == broken, f"quarantined {sorted(aside)}, broken are {sorted(broken)}"
     return row
+
+
+class Split(NamedTuple):
+    """Positions of the images to learn from and of those that are held out."""
+
+    train: npt.NDArray[np.int64]
+    test: npt.NDArray[np.int64]
+
+
+def split(labels: npt.NDArray[np.int64]) -> Split:
+    """Both copies of a digit are on the same side; those to learn from are in the order of a folder's list."""
+    order = np.random.default_rng(0).permutation(len(labels) // 2)
+    held_out, learned = (np.concatenate([part, part + len(order)]) for part in (order[:HELD_OUT], order[HELD_OUT:]))
+    return Split(learned[np.lexsort((learned, labels[learned]))], held_out)
+
+
+def prepare(kind: str, root: Path, parts: Split) -> Callable[[str, int], Fit]:
+    """Write the digits of a kind in all forms; the result makes the fit of a form and a seed."""
+    images, labels = digits()
+    pixels = KINDS[kind](images)
+    decoded = {}
+    for name, positions in parts._asdict().items():
+        write_folder(pixels, labels, positions, root / kind / name)
+        decoded[name] = read_folder(root / kind / name, labels, positions)
+    np.savez(root / f"{kind}-array.npz", x_train=decoded["train"], x_test=decoded["test"])
+    np.savez(root / f"{kind}-original.npz", x_train=pixels[parts.train], x_test=pixels[parts.test])
+    broken = write_broken(root / kind / "train")
+    of_files = {
+        path.relative_to(root / kind / name).as_posix(): int(path.parent.name.split()[1])
+        for name in parts._fields
+        for path in (root / kind / name).glob("*/0*")
+    }
+    of_arrays = enumerate_classes(labels[parts.train]), enumerate_classes(labels[parts.test])
+
+    def wanted(form: str, seed: int) -> Fit:
+        return Fit(kind, form, seed, root, (of_files, of_files) if form == "folder" else of_arrays, broken)
+
+    return wanted
 
 
 def main() -> None:
@@ -194,53 +231,24 @@ def main() -> None:
     parser.add_argument("--forms", nargs="+", default=list(FORMS), choices=FORMS)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
-    parser.add_argument("--save", type=Path)
+    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
     arguments = parser.parse_args()
-    images, labels = digits()
-    order = np.random.default_rng(0).permutation(len(images) // 2)
-    held_out, learned = (np.concatenate([part, part + len(order)]) for part in (order[:HELD_OUT], order[HELD_OUT:]))
-    learned = learned[np.lexsort((learned, labels[learned]))]  # the order in which a folder lists its files
-    parts = {"train": learned, "test": held_out}
-    rows: list[dict[str, Any]] = []
-    todo: list[Fit] = []
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         os.environ["CTS_CACHE"] = str(root / "cache")
-        for kind in arguments.kinds:
-            pixels = KINDS[kind](images)
-            write_folder(pixels, labels, learned, root / kind / "train")
-            write_folder(pixels, labels, held_out, root / kind / "test")
-            broken = write_broken(root / kind / "train")
-            np.savez(root / f"{kind}-original.npz", x_train=pixels[learned], x_test=pixels[held_out])
-            decoded = [read_folder(root / kind / split, labels, which) for split, which in parts.items()]
-            np.savez(root / f"{kind}-array.npz", x_train=decoded[0], x_test=decoded[1])
-            of_files = {
-                path.relative_to(root / kind / split).as_posix(): int(path.parent.name.split()[1])
-                for split in ("train", "test")
-                for path in (root / kind / split).glob("*/0*")
-            }
-            of_arrays = dict(enumerate_classes(labels[learned])), dict(enumerate_classes(labels[held_out]))
-            todo += [
-                Fit(kind, form, seed, root, (of_files, of_files) if form == "folder" else of_arrays, broken)
-                for seed in range(arguments.seeds)
-                for form in arguments.forms
-            ]
+        parts = split(digits()[1])
+        prepared = [prepare(kind, root, parts) for kind in arguments.kinds]
+        seeds = range(arguments.seeds)
+        todo = [wanted(form, seed) for wanted in prepared for seed in seeds for form in arguments.forms]
         with ThreadPoolExecutor(arguments.jobs) as pool:
             for row in pool.map(partial(fit, threads=arguments.threads), todo):
-                rows.append(row)
-                print(json.dumps(row), flush=True)
-    summary = {}
-    for name in (f"{kind} {form}" for kind in arguments.kinds for form in arguments.forms):
-        found = [row["held_out"]["acc"] for row in rows if f"{row['kind']} {row['form']}" == name]
-        summary[name] = {"mean": round(float(np.mean(found)), 2), "std": round(float(np.std(found)), 2)}
-    print(json.dumps(summary))
-    if arguments.save:
-        command = "python " + " ".join(sys.argv)
-        write_json(arguments.save, {"command": command, "versions": versions(), "held_out_acc": summary, "runs": rows})
+                print(row, flush=True)
+                if arguments.save:
+                    rows.append_rows(arguments.save, [row])
 
 
-def enumerate_classes(classes: npt.NDArray[np.int64]) -> list[tuple[str, int]]:
-    return [(str(index), int(value)) for index, value in enumerate(classes)]
+def enumerate_classes(classes: npt.NDArray[np.int64]) -> dict[str, int]:
+    return {str(index): int(value) for index, value in enumerate(classes)}
 
 
 if __name__ == "__main__":

@@ -3,16 +3,12 @@
 Images per second of the bare network (both views, forward pass only), of predictions from an array and of predictions
 from PNG files, in one run; then the memory of `cts predict` itself for 10,000 and for 200,000 images.
 
-    python benchmarks/predict.py --save benchmarks/results/predict.json
-
-The last line is one JSON object: bare, arrays, files, ratio (arrays / bare), files_ratio, megabytes by number
-of images.
+    python benchmarks/predict.py [--save benchmarks/results/speed.csv]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -21,19 +17,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import rows
 import torch
 from PIL import Image
 
-from converge_to_surprise import presets
+from converge_to_surprise.config import presets
 from converge_to_surprise.core.views import make_views, to_float
-from converge_to_surprise.learn.backbone import fresh_network
-from converge_to_surprise.learn.labelling import CHUNK
-from converge_to_surprise.learn.network import channels_last
-from converge_to_surprise.run import modelfile
-from converge_to_surprise.run.files import write_json
-from converge_to_surprise.run.model import Labeller, Model
-from converge_to_surprise.run.session import versions
-from converge_to_surprise.use.images import Source
+from converge_to_surprise.data.source import Source
+from converge_to_surprise.model import model_file as modelfile
+from converge_to_surprise.model.backbone import random_network
+from converge_to_surprise.model.cluster_model import CalibratedNetwork, Model
+from converge_to_surprise.model.inference import CHUNK
+from converge_to_surprise.model.network import channels_last
 
 SIDE = 28
 IMAGES = 3_000
@@ -42,8 +37,8 @@ ROUNDS = 2
 
 def a_model() -> Model:
     config = presets.resolve("fast", None, "mnist", IMAGES, (1, SIDE, SIDE))
-    network = fresh_network(1, config.network, 1, seed=0).eval()
-    return Model(config, (1, SIDE, SIDE), Labeller(network, 10.0, (1,) * network.clusters))
+    network = random_network(config, 1, 1).eval()
+    return Model(config, (1, SIDE, SIDE), CalibratedNetwork(network, 10.0, (1,) * network.n_outputs))
 
 
 def best(work: Callable[[], None]) -> float:
@@ -59,7 +54,7 @@ def best(work: Callable[[], None]) -> float:
 
 def speeds(model: Model, folder: Path) -> dict[str, float]:
     images = torch.randint(256, (IMAGES, 1, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    network = model.labeller.network
+    network = model.active.network
     views = [channels_last(view) for view in make_views(to_float(images[:CHUNK]), model.config.views)]
     for number, image in enumerate(images):
         Image.fromarray(image[0].numpy()).save(folder / f"{number:05d}.png", compress_level=1)
@@ -122,7 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 200_000])
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--save", type=Path)
+    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     model = a_model()
@@ -131,20 +126,22 @@ def main() -> None:
         (folder / "png").mkdir()
         found = speeds(model, folder / "png")
         modelfile.save(folder / "model.safetensors", model)
-        memory = {str(size): round(megabytes(folder / "model.safetensors", size, folder)) for size in arguments.sizes}
-    result = {name: round(speed) for name, speed in found.items()}
-    ratios = {
-        "ratio": round(found["arrays"] / found["bare"], 3),
-        "files_ratio": round(found["files"] / found["bare"], 3),
+        model_file = folder / "model.safetensors"
+        memory = {
+            f"peak memory for {size:,} images": (megabytes(model_file, size, folder), "MB") for size in arguments.sizes
+        }
+    figures = {
+        "bare forward pass on both views": (found["bare"], "images/s"),
+        "from an array": (found["arrays"], "images/s"),
+        "from PNG files": (found["files"], "images/s"),
+        "array / bare": (found["arrays"] / found["bare"], "ratio"),
+        "files / bare": (found["files"] / found["bare"], "ratio"),
+        **memory,
     }
-    for name, speed in result.items():
-        print(f"{name:<7} {speed:>7,} images/s")
-    for size, amount in memory.items():
-        print(f"{int(size):>9,} images: {amount} MB at most")
+    for what, (value, unit) in figures.items():
+        print(f"{what:<32} {value:10,.2f} {unit}")
     if arguments.save:
-        about = {"command": "python " + " ".join(sys.argv), "threads": arguments.threads, "versions": versions()}
-        write_json(arguments.save, {**about, **result, **ratios, "megabytes": memory})
-    print(json.dumps({**result, **ratios, "megabytes": memory}))
+        rows.append_speed(arguments.save, "predict", arguments.threads, figures)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python benchmarks/processes.py [--rounds 3] [--steps 60] [--processes 2] [--save FILE]
 
 Runs ``cts fit`` on random 28x28 images in both ways, alternating so that both see the same machine, for the relaxed
-search and for evolution, and takes the views per second of a typical step from each run's history. The last line is one
-JSON object with the figures and their ratios.
+search and for evolution, and takes the views per second of a typical step from each run's history. ``--save
+benchmarks/results/speed.csv`` appends the figures to that file.
 """
 
 from __future__ import annotations
@@ -19,17 +19,15 @@ import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import rows
 
-from converge_to_surprise.learn.trainer import available_threads
-from converge_to_surprise.run.files import write_json
-from converge_to_surprise.run.session import versions
+from converge_to_surprise.search.threads import available_threads
 
 SEARCHES = {
-    "relaxed": "--search relaxed --starts 1",
-    "evolution": "--search evolution --evolution.batch 1000 --evolution.population 16 --evolution.ramp-epochs 1",
+    "relaxed": "--search relaxed --n-init 1",
+    "evolution": "--search evolution --evolution.batch-size 1000 --evolution.population 16 --evolution.ramp-epochs 1",
 }
 PER_STEP = {"relaxed": 250, "evolution": 1000}
 
@@ -57,9 +55,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60, help="of the relaxed search; evolution takes a tenth")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--threads", type=int, default=available_threads())
-    parser.add_argument("--save", type=Path)
+    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
     options = parser.parse_args()
-    figures: dict[str, Any] = {"threads": options.threads, "processes": options.processes}
+    figures: dict[str, tuple[float, str]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         source = folder / "images.npy"
@@ -72,14 +70,14 @@ def main() -> None:
                     speeds.append(views_per_second(folder, source, search, steps, processes, options.threads))
             one, several = (statistics.median(speeds) for speeds in found.values())
             ratio = statistics.median(b / a for a, b in zip(*found.values(), strict=True))
-            figures[search] = {"one": round(one), "several": round(several), "ratio": round(ratio, 3)}
+            figures[f"{search}: one process"] = one, "views/s"
+            figures[f"{search}: {options.processes} processes"] = several, "views/s"
+            figures[f"{search}: {options.processes} processes / one"] = ratio, "ratio"
             print(
                 f"{search}: {one:,.0f} views/s by one process, {several:,.0f} by {options.processes}: {ratio:.2f} times"
             )
     if options.save is not None:
-        about = {"command": "python " + " ".join(sys.argv), "versions": versions()}
-        write_json(options.save, {**about, "time": time.strftime("%Y-%m-%d %H:%M:%S"), **figures})
-    print(json.dumps(figures))
+        rows.append_speed(options.save, "processes", options.threads, figures)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ Prints views per second of
 and what else could raise the bare figure: the unfolded network of the paper, BatchNorm that is fused with ReLU by
 ``torch.compile`` if there is a compiler, and two processes of one thread in place of one of two. Bare and step
 alternate, so that both see the same machine; each figure is the median of the rounds. With ``--fit`` a whole run of
-the fast preset follows, with its report, and where its time went. The last line is one JSON object.
+the fast preset follows, with its report, and where its time went. ``--out benchmarks/results/speed.csv`` appends
+the figures to that file.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import multiprocessing
 import shutil
 import statistics
@@ -29,21 +29,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import rows
 import torch
-from rich.console import Console
 from torch import Tensor
 
-from converge_to_surprise import presets
-from converge_to_surprise.config import Network, Stage
+from converge_to_surprise.config import Config, Network, Stage, presets
 from converge_to_surprise.data import datasets
-from converge_to_surprise.learn import population
-from converge_to_surprise.learn.backbone import fresh_network
-from converge_to_surprise.learn.network import ClusterNetwork, channels_last
-from converge_to_surprise.learn.trainer import Trainer, available_threads
-from converge_to_surprise.report.command import write_report
-from converge_to_surprise.run import session
-from converge_to_surprise.run.files import write_json
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.model.backbone import random_network
+from converge_to_surprise.model.network import ClusterNetwork, channels_last
+from converge_to_surprise.report.page import write_report
+from converge_to_surprise.runs import session
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.search import population
+from converge_to_surprise.search.threads import available_threads
+from converge_to_surprise.search.trainer import Trainer
 
 SIDE = 28
 IMAGES = 5000
@@ -68,8 +67,8 @@ def bare_step(network: ClusterNetwork, views: Tensor) -> Callable[[], None]:
     return work
 
 
-def a_network(folded: bool) -> ClusterNetwork:
-    return fresh_network(1, Network(folded=folded), heads=8, seed=0).train()
+def a_network(space_to_depth: bool) -> ClusterNetwork:
+    return random_network(Config(network=Network(space_to_depth=space_to_depth)), 1, 8).train()
 
 
 def some_views(count: int) -> Tensor:
@@ -80,7 +79,7 @@ def compiled_speed(batch: int) -> float | None:
     """Views per second with ``torch.compile``, or None without a compiler."""
     if shutil.which("c++") is None and shutil.which("g++") is None:
         return None
-    network = a_network(folded=True)
+    network = a_network(space_to_depth=True)
     network.features = torch.compile(network.features)  # type: ignore[method-assign]
     work = bare_step(network, some_views(batch))
     try:
@@ -95,7 +94,7 @@ def compiled_speed(batch: int) -> float | None:
 def _worker(batch: int, begin: multiprocessing.synchronize.Event, seconds: float, done: multiprocessing.Queue) -> None:  # type: ignore[type-arg]
     torch.set_num_threads(1)
     population.keep_small_blocks()
-    work = bare_step(a_network(folded=True), some_views(batch))
+    work = bare_step(a_network(space_to_depth=True), some_views(batch))
     work()
     begin.wait()
     began, count = time.perf_counter(), 0
@@ -126,7 +125,7 @@ def trainer_steps(batch: int, threads: int) -> tuple[Iterator[object], int]:
     images = torch.randint(0, 256, (IMAGES, 1, SIDE, SIDE), dtype=torch.uint8, generator=generator)
     config = presets.resolve("fast", None, "mnist", IMAGES, (1, SIDE, SIDE))
     stages = (Stage("search", "relaxed", 10_000),)
-    config = replace(config, threads=threads, schedule=stages, relaxed=replace(config.relaxed, batch=batch))
+    config = replace(config, threads=threads, schedule=stages, relaxed=replace(config.relaxed, batch_size=batch))
     return Trainer(images, config).run(), 2 * batch
 
 
@@ -139,22 +138,32 @@ def stages_of_a_fit(source: str, data_dir: Path | None, threads: int) -> dict[st
     with tempfile.TemporaryDirectory() as folder:
         run = RunFolder(Path(folder) / "run")
         began = time.perf_counter()
-        trainer = session.begin(run, dataset, source, data_dir, "fast", replace(config, threads=threads))
+        origin = session.Origin(source, "fast", data_dir)
+        search = session.begin(run, dataset, origin, replace(config, threads=threads))
         spent = {"start": time.perf_counter() - began}
-        session.carry_on(run, trainer, dataset, [])
+        session.train(run, search, dataset, [])
         whole = time.perf_counter() - began
         before, stage = 0.0, ""
         for record in run.records():
-            # The first step of a search looks for neighbours; that is a labelling pass too.
+            # The first step of a search looks for neighbors; that is a labeling pass too.
             first, stage = record["stage"] != stage, record["stage"]
-            kind = "neighbours" if first and record["kind"] in ("relaxed", "refine") else record["kind"]
+            kind = "neighbors" if first and record["kind"] in ("relaxed", "refine") else record["kind"]
             spent[kind] = spent.get(kind, 0.0) + record["seconds"] - before
             before = record["seconds"]
-        spent["files, records, last labelling"] = whole - sum(spent.values())
+        spent["files, records, last labeling"] = whole - sum(spent.values())
         began = time.perf_counter()
-        write_report(run, dataset.train, Console(quiet=True))
+        write_report(run, dataset.train)
         spent["report"] = time.perf_counter() - began
     return spent
+
+
+def median_speeds(ways: dict[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, float]:
+    """Views per second of each way, all of them taking turns."""
+    seen: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, (work, count) in ways.items():
+            seen[name].append(views_per_second(work, count, max(2, 2000 // count)))
+    return {name: statistics.median(values) for name, values in seen.items()}
 
 
 def main() -> None:
@@ -162,47 +171,38 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=250)
     parser.add_argument("--threads", type=int, default=available_threads())
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--fit", default="", help="a data set: also run it whole and say where the time went")
+    parser.add_argument("--fit", default="", help="a data set: also run it whole and show where the time went")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--out", type=Path, help="write the figures there as well")
+    parser.add_argument("--out", type=Path, help="a CSV file for the figures")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     population.keep_small_blocks()
     ways: dict[str, tuple[Callable[[], object], int]] = {
-        f"batch {batch}": (bare_step(a_network(True), some_views(batch)), batch) for batch in BATCHES
+        f"bare, batch {batch}": (bare_step(a_network(True), some_views(batch)), batch) for batch in BATCHES
     }
-    ways["not folded"] = (bare_step(a_network(False), some_views(500)), 500)
+    ways["bare, the paper's network"] = (bare_step(a_network(False), some_views(500)), 500)
     records, views = trainer_steps(options.batch, options.threads)
     ways["step"] = (lambda: next(records), views)
-    seen: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(options.rounds):
-        for name, (work, count) in ways.items():
-            seen[name].append(views_per_second(work, count, max(2, 2000 // count)))
-    speed = {name: statistics.median(values) for name, values in seen.items()}
-    best = max((name for name in speed if name.startswith("batch")), key=speed.__getitem__)
-    for name, value in speed.items():
-        print(f"{name:<24} {value:8,.0f} views/s")
+    speed = median_speeds(ways, options.rounds)
     if (compiled := compiled_speed(500)) is not None:
-        speed["torch.compile"] = compiled
-        print(f"{'torch.compile':<24} {compiled:8,.0f} views/s")
+        speed["bare, torch.compile"] = compiled
     if options.threads > 1:
-        name = f"{options.threads} processes"
-        speed[name] = processes_speed(options.threads, 500)
-        print(f"{name:<24} {speed[name]:8,.0f} views/s")
-    result: dict[str, object] = {"bare": speed[best], "step": speed["step"], "ratio": speed["step"] / speed[best]}
-    result |= {"best": best, "threads": options.threads, "versions": session.versions()}
-    result["other ways, views/s"] = {name: round(value) for name, value in speed.items()}
-    result["command"] = "python " + " ".join(sys.argv)
+        speed[f"bare, {options.threads} processes of one thread"] = processes_speed(options.threads, 500)
+    bare = max(speed[f"bare, batch {batch}"] for batch in BATCHES)
+    figures = {
+        "bare forward and backward pass": (bare, "views/s"),
+        "step / bare": (speed["step"] / bare, "ratio"),
+        **{name: (value, "views/s") for name, value in speed.items()},
+    }
     if options.fit:
         spent = stages_of_a_fit(options.fit, options.data_dir, options.threads)
-        whole = sum(spent.values())
-        for name, seconds in spent.items():
-            print(f"{name:<32} {seconds:7.1f} s  {seconds / whole:6.1%}")
-        result |= {"fit": options.fit, "seconds": spent}
-        result["labelling and merging"] = 1 - (spent["relaxed"] + spent["refine"]) / (whole - spent["report"])
+        figures |= {f"fit {options.fit}: {name}": (seconds, "s") for name, seconds in spent.items()}
+        share = 1 - (spent["relaxed"] + spent["refine"]) / (sum(spent.values()) - spent["report"])
+        figures[f"fit {options.fit}: share of neighbors, merging and labeling"] = share, "ratio"
+    for what, (value, unit) in figures.items():
+        print(f"{what:<56} {value:10,.2f} {unit}")
     if options.out:
-        write_json(options.out, result)
-    print(json.dumps(result))
+        rows.append_speed(options.out, "relaxed_step", options.threads, figures)
 
 
 if __name__ == "__main__":

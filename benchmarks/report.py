@@ -6,16 +6,13 @@ The images are those of MNIST (training and test part) if ``--data-dir`` has the
 same size. A short run on the first 5,000 is made first, which is not timed; it is kept in ``--work`` and used again.
 Then `cts report RUN SOURCE` is timed on all of them, from the start of the program. For images that are not the run's
 own the parts of the clusters are worked out too, which a run has in its table of labels: its own report takes less.
-The targets are 60 s on two cores and 25 MB for 70,000 images. The last line is one JSON object; it is also written to
-benchmarks/results/report.json.
+The targets are 60 s on two cores and 25 MB for 70,000 images. The figures are appended to benchmarks/results/speed.csv.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -23,18 +20,17 @@ import time
 from pathlib import Path
 
 import numpy as np
+import rows
 
-from converge_to_surprise import __version__
-from converge_to_surprise.config import Augmentation, Config, Merge, Relaxed, Stage, Views
+from converge_to_surprise.config import Augmentation, Config, Relaxed, Stage, Views
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.learn.trainer import available_threads
-from converge_to_surprise.run import session
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.runs import session
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.search.threads import available_threads
 
 FIRST = 5_000
 """Images that the run is made with."""
-RESULTS = Path(__file__).parent / "results" / "report.json"
 
 
 def write_source(path: Path, count: int, data_dir: Path | None) -> None:
@@ -59,13 +55,13 @@ def make_run(folder: Path, source: Path, threads: int) -> None:
     config = Config(
         threads=threads,
         schedule=(Stage("search", "relaxed", 1), Stage("merge", "merge", 1)),
-        views=Views(fill=True),
+        views=Views(fill_masked=True),
         augmentation=Augmentation(rotation=10, crop=2),
         relaxed=Relaxed(heads=2),
-        merge=Merge(clusters=10),
+        n_clusters=10,
     )
     run = RunFolder(folder)
-    session.carry_on(run, session.begin(run, dataset, str(first), None, "fast", config), dataset, [])
+    session.train(run, session.begin(run, dataset, session.Origin(str(first), "fast"), config), dataset, [])
 
 
 def main() -> None:
@@ -87,19 +83,13 @@ def main() -> None:
         command = [sys.executable, "-m", "converge_to_surprise", "report", str(folder), str(source), "--out", str(out)]
         subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": str(options.threads)})
         seconds, now = time.monotonic() - began, os.times()
-        found = {
-            "images": options.images,
-            "seconds": round(seconds, 1),
-            "processor_seconds": round(
-                now.children_user + now.children_system - used.children_user - used.children_system, 1
-            ),
-            "megabytes": round(out.stat().st_size / 1e6, 2),
-            "threads": options.threads,
-            "version": __version__,
-            "command": shlex.join(["python", "benchmarks/report.py", *sys.argv[1:]]),
-        }
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found))
+        cpu = now.children_user + now.children_system - used.children_user - used.children_system
+        size = out.stat().st_size / 1e6
+    title = f"{options.images:,} images"
+    figures = {title: (seconds, "s"), f"{title}, CPU time": (cpu, "s"), f"{title}, page": (size, "MB")}
+    for what, (value, unit) in figures.items():
+        print(f"{what:<28} {value:8.2f} {unit}")
+    rows.append_speed(rows.RESULTS / "speed.csv", "report", options.threads, figures)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,8 @@ def small() -> Config:
     return Config(
         threads=1,
         schedule=(Stage("explore", "evolution", 2), Stage("strong", "evolution", 2, passes=2, every=1)),
-        network=Network(clusters=6, width=2, alive=2),
-        evolution=Evolution(population=4, batch=60, ramp_epochs=2),
+        max_clusters=6,
+        network=Network(width=2, min_active_outputs=2),
+        evolution=Evolution(population=4, batch_size=60, ramp_epochs=2),
         augmentation=Augmentation(rotation=10, crop=1, brightness=0.2, contrast=0.2),
     )

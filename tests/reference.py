@@ -28,7 +28,7 @@ def masked_view(image: Image, white: bool) -> Image:
 
 
 def filled_view(image: Image, white: bool) -> Image:
-    """The masked view with every hidden pixel replaced by the mean of the visible pixels beside, above and below it."""
+    """The masked view with every masked pixel replaced by the mean of the visible pixels beside, above and below it."""
     height, width = len(image[0]), len(image[0][0])
     view = masked_view(image, white)
     wanted = 0 if white else 1
@@ -58,12 +58,12 @@ def between(channel: list[list[float]], y: float, x: float) -> float:
 
 
 def bilinear_double(channel: list[list[float]]) -> list[list[float]]:
-    """A channel at twice the size, pixel centres aligned, edges repeated."""
+    """A channel at twice the size, pixel centers aligned, edges repeated."""
     rows, columns = ([n / 2 - 0.25 for n in range(2 * size)] for size in (len(channel), len(channel[0])))
     return [[between(channel, y, x) for x in columns] for y in rows]
 
 
-# --- paper 4.1, table 4: augmentation, one step after the other, nearest neighbour ---
+# --- paper 4.1, table 4: augmentation, one step after the other, nearest neighbor ---
 
 
 def nearest(position: float) -> int:
@@ -109,18 +109,18 @@ def rotate(channel: list[list[float]], angle: float) -> list[list[float]]:
     return result
 
 
-def ground(channel: list[list[float]]) -> float:
+def background(channel: list[list[float]]) -> float:
     """The median of the pixels of the first and last row and of the first and last column."""
     rim = sorted([*channel[0], *channel[-1], *(row[0] for row in channel), *(row[-1] for row in channel)])
     return (rim[len(rim) // 2 - 1] + rim[len(rim) // 2]) / 2
 
 
-def warp_on_ground(
+def warp_on_background(
     channel: list[list[float]], window: tuple[int, int, int], pad: tuple[int, ...], flip: float, angle: float
 ) -> list[list[float]]:
-    """Crop (cut, top, left), zoom-out (rows, columns, above, before), mirror and rotation of an image on its ground."""
+    """Crop (cut, top, left), zoom-out (rows, columns, above, before), mirror and rotation of an image on its background."""
     (cut, top, left), height, width = window, len(channel), len(channel[0])
-    plain, margin = ground(channel), 2 * (height + width)
+    plain, margin = background(channel), 2 * (height + width)
     beyond = [[plain] * (width + 2 * margin)] * margin
     canvas = [*beyond, *([plain] * margin + row + [plain] * margin for row in channel), *beyond]
 
@@ -134,24 +134,24 @@ def warp_on_ground(
     return [[read(r, c) for c in range(width)] for r in range(height)]
 
 
-def grey(picture: Image, h: int, w: int) -> float:
+def gray(picture: Image, h: int, w: int) -> float:
     """Perceived brightness of a pixel."""
     weights = (0.299, 0.587, 0.114) if len(picture) == 3 else (1 / len(picture),) * len(picture)
     return sum(weight * channel[h][w] for weight, channel in zip(weights, picture, strict=True))
 
 
 def jitter(image: Image, brightness: float, contrast: float, saturation: float, low: float = 0.0) -> Image:
-    """Brightness, then contrast about the mean grey, then (three channels) saturation about each pixel's grey."""
+    """Brightness, then contrast about the mean gray, then (three channels) saturation about each pixel's gray."""
 
     def clip(value: float) -> float:
         return min(1.0, max(low, value))
 
     height, width = len(image[0]), len(image[0][0])
     image = [[[clip(value * brightness) for value in row] for row in channel] for channel in image]
-    mean = sum(grey(image, h, w) for h in range(height) for w in range(width)) / (height * width)
+    mean = sum(gray(image, h, w) for h in range(height) for w in range(width)) / (height * width)
     image = [[[clip(mean + (value - mean) * contrast) for value in row] for row in channel] for channel in image]
     if len(image) == 3:
-        pale = [[grey(image, h, w) for w in range(width)] for h in range(height)]
+        pale = [[gray(image, h, w) for w in range(width)] for h in range(height)]
         image = [
             [
                 [clip(pale[h][w] + (channel[h][w] - pale[h][w]) * saturation) for w in range(width)]
@@ -236,7 +236,7 @@ def orderliness(seq_i: Sequence[int], seq_j: Sequence[int], smoothing: float) ->
 # --- paper 3.3: evolution ---
 
 
-def centred_ranks(scores: Sequence[float]) -> list[float]:
+def centered_ranks(scores: Sequence[float]) -> list[float]:
     """Rank by rank: how many are worse, plus half of how many are equal; NaN is worse than anything."""
 
     def worse(a: float, b: float) -> bool:
@@ -302,8 +302,8 @@ def purity(clusters: Sequence[int], classes: Sequence[int]) -> float:
     return total / len(clusters)
 
 
-def evenness(sizes: Sequence[int]) -> float:
-    """How many clusters of one size would be as hard to guess, without one, as a share of how many there are."""
+def balance(sizes: Sequence[int]) -> float:
+    """(effective number of clusters - 1) / number of clusters, from the entropy of the sizes."""
     held = [size for size in sizes if size]
-    surprise = -sum(size / sum(held) * math.log(size / sum(held)) for size in held)
-    return (math.exp(surprise) - 1) / len(held)
+    entropy_of_sizes = -sum(size / sum(held) * math.log(size / sum(held)) for size in held)
+    return (math.exp(entropy_of_sizes) - 1) / len(held)

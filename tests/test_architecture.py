@@ -1,4 +1,4 @@
-"""Imports point downward only: app → report → reproduce, use → screen → run → learn and data → core → config."""
+"""Imports point downward only: app → report, experiments → use → screen → run → learn and data → core → config."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import converge_to_surprise
 ROOT = Path(converge_to_surprise.__file__).parent
 LEVEL = {
     "config": 0, "core": 1, "learn": 2, "data": 2, "configfile": 2, "presets": 2, "run": 3, "screen": 4,
-    "reproduce": 5, "use": 5, "report": 6,
+    "use": 5, "report": 6, "experiments": 6,
 }  # fmt: skip
 TOP = 7
 """Everything else: command line, estimator."""

@@ -1,4 +1,4 @@
-"""Sort unlabelled images into clusters without being told how many there are."""
+"""Sort unlabeled images into clusters without being told how many there are."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .estimator import SurpriseClustering
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["SurpriseClustering", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """The estimator, loaded when it is first asked for: torch takes seconds, and a setting must be made before."""
+    """Import the estimator on first use: torch takes seconds to import, and a setting must be made before."""
     if name != "SurpriseClustering":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    let_waiting_threads_sleep()
+    use_passive_threads()
     from .estimator import SurpriseClustering
 
     return SurpriseClustering
 
 
-def let_waiting_threads_sleep() -> None:
-    """Threads that wait for each other must sleep, not spin: on a machine that does anything else besides, spinning
-    makes a training step ten times slower. The setting is read when torch is loaded.
+def use_passive_threads() -> None:
+    """Make waiting OpenMP threads sleep: on a machine with other load, spinning makes a training step ten times slower.
+
+    torch reads the setting when it is imported.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

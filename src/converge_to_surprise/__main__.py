@@ -3,26 +3,24 @@
 import os
 import signal
 
-from . import let_waiting_threads_sleep
+from . import use_passive_threads
 
 
 def main() -> int:
-    """Run the command line."""
-    let_waiting_threads_sleep()
+    """Run the command line, or serve the first process of a group."""
+    use_passive_threads()
     try:
-        if "WORLD_SIZE" in os.environ and os.environ.get("RANK", "0") != "0":  # of several processes not the first
-            from . import helper
+        if "WORLD_SIZE" in os.environ and os.environ.get("RANK", "0") != "0":
+            from .distributed import worker
 
-            return helper.serve()
+            return worker.serve()
         from . import cli
-        from .data.decode import own_pillow_warnings
 
-        own_pillow_warnings()
         return cli.main()
     except KeyboardInterrupt:
         return 130
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: a late Ctrl-C has nothing left to stop
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # everything is done: a late Ctrl-C must not show a traceback
 
 
 if __name__ == "__main__":

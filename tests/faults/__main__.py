@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import csv
 import platform
 import signal
 import sys
@@ -16,9 +16,9 @@ from typing import Any
 
 import tyro
 
-from converge_to_surprise.run.session import versions
+from converge_to_surprise.runs.session import versions
 
-from . import damage, pictures, places, stops, team
+from . import damage, pictures, places, sorting, stops, team
 from .harness import SETTINGS, pictures_in, source_of, undisturbed
 from .ward import Tally, Ward
 
@@ -37,9 +37,9 @@ class Options:
     only: str = ""
     """Only faults whose name holds this."""
     rest: bool = False
-    """Only faults that the JSON file does not have yet."""
+    """Only faults that the CSV file does not have yet."""
     out: Path | None = None
-    """JSON file for the figures; what it says of faults that are not tried now stays."""
+    """CSV file for the figures; its rows of faults that are not tried now stay."""
 
 
 def faults(options: Options) -> dict[str, tuple[Fault, int]]:
@@ -51,6 +51,9 @@ def faults(options: Options) -> dict[str, tuple[Fault, int]]:
         "kill -9, helper of two processes": (team.kill_helper, each),
         "kill -9, first of two processes": (team.kill_first, each),
         "kill -9, in the cache step": (pictures.kill_in_decoding, options.kills // 4),
+        "kill -9, sort by move, random moment": (sorting.kill_sort_at_random, options.kills),
+        "kill -9, sort by move, at a file operation": (sorting.kill_in_sorting, options.kills),
+        "kill -9, undo of a sort": (sorting.kill_in_undoing, options.kills),
         "SIGTERM": (partial(stops.polite_signal, number=signal.SIGTERM), each),
         "SIGINT": (partial(stops.polite_signal, number=signal.SIGINT), each),
         "SIGINT twice": (stops.interrupt_twice, each),
@@ -97,8 +100,10 @@ def main(options: Options) -> int:
 
 def _known(path: Path | None) -> dict[str, Any]:
     """The rows of a file of figures by the names of their faults."""
-    rows = json.loads(path.read_text(encoding="utf-8"))["faults"] if path is not None and path.exists() else []
-    return {row["fault"]: row for row in rows}
+    if path is None or not path.exists():
+        return {}
+    with path.open(newline="", encoding="utf-8") as lines:
+        return {row["fault"]: row for row in csv.DictReader(lines)}
 
 
 def _keep(path: Path, title: str, tally: Tally, options: Options) -> None:
@@ -112,14 +117,14 @@ def _keep(path: Path, title: str, tally: Tally, options: Options) -> None:
         "lost": len(tally.lost),
         "seconds": round(tally.seconds),
         "command": "python -m tests.faults " + " ".join(sys.argv[1:]),
-        "time": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-    }
-    data = {
+        "versions": ", ".join(f"{name} {number}" for name, number in versions().items()),
         "system": platform.platform(),
-        "versions": versions(),
-        "faults": [rows[title] for title in faults(options) if title in rows],
+        "date": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
     }
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    with path.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.DictWriter(lines, list(rows[title]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[name] for name in faults(options) if name in rows)
 
 
 if __name__ == "__main__":

@@ -23,12 +23,14 @@ import torch._dynamo  # noqa: F401 - torch loads it, slowly, when the first opti
 from converge_to_surprise import __main__ as program
 from converge_to_surprise import cli  # noqa: F401 - what the program loads when it starts
 
-OPERATIONS = {"open", "os.rename", "os.remove", "os.mkdir", "os.chmod", "tempfile.mkstemp"}
+OPERATIONS = {
+    "open", "os.rename", "os.remove", "os.mkdir", "os.chmod", "tempfile.mkstemp", "os.link", "os.rmdir",
+}  # fmt: skip
 """What the interpreter announces before it does something to a file."""
 
 
 @dataclass(frozen=True)
-class World:
+class ProcessGroup:
     """What is wrong with the world of a process; nothing unless said."""
 
     deadly: int = 0
@@ -43,10 +45,10 @@ class World:
     """Bytes that a file may have."""
 
 
-FINE = World()
+FINE = ProcessGroup()
 
 
-def start(words: list[str], said: Path, folder: Path, cache: Path, world: World = FINE) -> BaseProcess:
+def start(words: list[str], said: Path, folder: Path, cache: Path, world: ProcessGroup = FINE) -> BaseProcess:
     """Begin a command; what it says goes to the file ``said``, decoded pictures into ``cache``."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     context = multiprocessing.get_context("forkserver")
@@ -58,7 +60,7 @@ def start(words: list[str], said: Path, folder: Path, cache: Path, world: World 
     return process
 
 
-def _live(words: list[str], said: str, folder: str, cache: str, world: World) -> None:
+def _live(words: list[str], said: str, folder: str, cache: str, world: ProcessGroup) -> None:
     os.environ["CTS_CACHE"] = cache
     descriptor = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
@@ -86,8 +88,9 @@ def _die_at(number: int, folder: str) -> None:
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal done
-        if event in OPERATIONS and isinstance(arguments[0], (str, os.PathLike)):
-            done += os.fspath(arguments[0]).startswith(folder)
+        if event in OPERATIONS:
+            names = [os.fspath(name) for name in arguments[:2] if isinstance(name, (str, os.PathLike))]
+            done += any(str(name).startswith(folder) for name in names)
             if done == number:
                 os.kill(os.getpid(), signal.SIGKILL)
 

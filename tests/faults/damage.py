@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from converge_to_surprise.run import checkpoint
+from converge_to_surprise.runs import checkpoint
 
 from .harness import STEPS, Patient, Whole, demand
 from .places import refused

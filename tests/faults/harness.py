@@ -16,26 +16,26 @@ from PIL import Image
 
 from converge_to_surprise.data.cache import BUILDING
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.run import checkpoint
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.runs import checkpoint
+from converge_to_surprise.runs.folder import RunFolder
 
-from .child import FINE, World, start
+from .child import FINE, ProcessGroup, start
 
 COMMON = """
 --no-report --views.upsample 1 --seed 2 --threads 1
---checkpoint-seconds 0 --network.no-folded --network.clusters 6 --network.width 2 --network.alive 4
---augmentation.rotation 10 --augmentation.crop 1 --consolidation.tau 0 --consolidation.batch 16
+--checkpoint-seconds 0 --network.no-folded --network.n_outputs 6 --network.width 2 --network.min-active-outputs 4
+--augmentation.rotation 10 --augmentation.crop 1 --consolidation.tau 0 --consolidation.batch-size 16
 """
 # Small batches give many updates: the running statistics of the network need some twenty of them before the labels
 # that consolidation starts from tell images apart at all.
 SETTINGS = {
     "evolution": f"""{COMMON} --search evolution --schedule explore=evolution:3 strong=evolution:2:2@1
-        --evolution.population 2 --evolution.batch 10 --evolution.ramp-epochs 2""",
-    "starts": f"""{COMMON} --search evolution --starts 2 --schedule explore=evolution:2 strong=evolution:1:2@1
-        --evolution.population 2 --evolution.batch 12 --evolution.ramp-epochs 2""",
-    "relaxed": f"""{COMMON} --search relaxed --starts 1
+        --evolution.population 2 --evolution.batch-size 10 --evolution.ramp-epochs 2""",
+    "starts": f"""{COMMON} --search evolution --n-init 2 --schedule explore=evolution:2 strong=evolution:1:2@1
+        --evolution.population 2 --evolution.batch-size 12 --evolution.ramp-epochs 2""",
+    "relaxed": f"""{COMMON} --search relaxed --n-init 1
         --schedule search=relaxed:4 merge=merge:1 refine=refine:1 settle=consolidate:3
-        --relaxed.heads 2 --relaxed.batch 10 --merge.clusters 6 --merge.wide-pairs 100 --merge.alike-pairs 100
+        --relaxed.heads 2 --relaxed.batch-size 10 --n-clusters 6 --merge.augmented-pairs 100 --merge.neighbor-pairs 100
         --relaxed.diversity-floor 4 4 --relaxed.temperature 0.1 --network.width 4""",
 }
 STEPS = 34
@@ -48,13 +48,13 @@ PATIENCE = 120.0
 """Seconds after which a process that has not ended counts as hung."""
 
 
-class Lost(Exception):  # noqa: N818 - what the harness looks for
+class WorkerLost(Exception):  # noqa: N818 - what the harness looks for
     """Something that was acknowledged is gone, or a user saw what nobody should."""
 
 
 def demand(condition: bool, what: str) -> None:
     if not condition:
-        raise Lost(what)
+        raise WorkerLost(what)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def source_of(folder: Path) -> Path:
 
 
 def pictures_in(folder: Path, large: int = 0) -> Path:
-    """A folder of small pictures, so many of them large, and a file that is none and will be put aside."""
+    """A folder of small pictures, so many of them large, and a file that is none and will be skipped."""
     source = folder / "bars"
     source.mkdir()
     for number, image in enumerate(striped_images(IMAGES)[0]):
@@ -126,14 +126,14 @@ class Patient:
         self.cache = self.folder / "cache"
         self.run = RunFolder(self.out or self.folder / "run")
 
-    def begin(self, *extra: str, world: World = FINE) -> BaseProcess:
+    def begin(self, *extra: str, world: ProcessGroup = FINE) -> BaseProcess:
         """``cts fit``, or ``cts resume`` once there is a run."""
         if self.run.config.exists():
             return self.start("resume", str(self.run.path), "--no-report", world=world)
         words = ["fit", str(self.whole.source), "--out", str(self.run.path), *self.whole.flags, *extra]
         return self.start(*words, world=world)
 
-    def start(self, *words: str, world: World = FINE, said: str = "said") -> BaseProcess:
+    def start(self, *words: str, world: ProcessGroup = FINE, said: str = "said") -> BaseProcess:
         return start(list(words), self.folder / said, self.run.path, self.cache, world)
 
     def said(self, name: str = "said") -> str:
@@ -145,7 +145,7 @@ class Patient:
         if process.exitcode is None:
             process.kill()
             process.join()
-            raise Lost("the process hung")
+            raise WorkerLost("the process hung")
         code = process.exitcode
         process.close()
         text = self.said(said)
@@ -204,7 +204,7 @@ class Patient:
         demand(ours.model.read_bytes() == theirs.model.read_bytes(), "another model")
         demand(_names(ours) == _names(theirs), f"stray: {_names(ours) ^ _names(theirs)}")
         if theirs.quarantine.exists():
-            demand(ours.quarantine.read_bytes() == theirs.quarantine.read_bytes(), "other pictures put aside")
+            demand(ours.quarantine.read_bytes() == theirs.quarantine.read_bytes(), "other pictures skipped")
         sets = [path.name for path in self.cache.iterdir()] if self.cache.exists() else []
         demand(not any(name.startswith(BUILDING) for name in sets), f"stray in the cache of pictures: {sets}")
         kept = sorted(path.name for path in ours.checkpoints.iterdir())

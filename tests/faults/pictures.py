@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from .child import World
+from .child import ProcessGroup
 from .harness import IMAGES, STEPS, demand, pictures_in, undisturbed
 from .places import fill, one_line, refused
 from .ward import Tally, Ward
@@ -26,7 +26,7 @@ def kill_in_decoding(ward: Ward, tally: Tally, count: int) -> None:
             patient = ward.patient(whole=ward.whole_of_pictures())
             ended = False
             while tally.tried < count and not ended:
-                deadly = World(deadly=ward.rng.randint(1, OPERATIONS), deadly_place=patient.cache)
+                deadly = ProcessGroup(deadly=ward.rng.randint(1, OPERATIONS), deadly_place=patient.cache)
                 ended = patient.await_end(patient.begin(world=deadly)) == 0
                 tally.tried += not ended
                 patient.examine()
@@ -40,7 +40,7 @@ def no_room_for_the_cache(ward: Ward, tally: Tally, count: int) -> None:
             if disk is None:
                 tally.how = "file size limit"
                 patient = ward.patient(whole=ward.whole_of_pictures())
-                code = patient.await_end(patient.begin(world=World(file_size=ward.rng.randrange(3000))))
+                code = patient.await_end(patient.begin(world=ProcessGroup(file_size=ward.rng.randrange(3000))))
             else:
                 tally.how = "tmpfs"
                 patient = ward.patient(whole=ward.whole_of_pictures())
@@ -56,14 +56,14 @@ def no_room_for_the_cache(ward: Ward, tally: Tally, count: int) -> None:
 
 
 def starved_decoding(ward: Ward, tally: Tally, count: int) -> None:
-    """Address space runs out while large pictures are decoded: none of them may be put aside for that."""
+    """Address space runs out while large pictures are decoded: none of them may be skipped for that."""
     whole = undisturbed(ward.folder / "whole-large", "relaxed", 0.05, partial(pictures_in, large=6))
     refusals = 0
     for _ in range(count):
         with tally.trial():
             patient = ward.patient(whole=whole)
             spare = ward.rng.randrange(0, 120)
-            code = patient.await_end(patient.begin(world=World(memory=spare << 20)))
+            code = patient.await_end(patient.begin(world=ProcessGroup(memory=spare << 20)))
             if code:
                 refusals += 1
                 one_line(patient, code, "memory")

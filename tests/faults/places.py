@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .child import World
+from .child import ProcessGroup
 from .harness import STEPS, Patient, demand
 from .ward import Tally, Ward
 
@@ -61,7 +61,7 @@ def fill(path: Path, spare: int) -> None:
 def _too_large(ward: Ward) -> None:
     patient = ward.patient()
     sizes = [path.stat().st_size for path in patient.whole.run.checkpoints.iterdir()]
-    code = patient.await_end(patient.begin(world=World(file_size=max(sizes) - 1)))
+    code = patient.await_end(patient.begin(world=ProcessGroup(file_size=max(sizes) - 1)))
     if code:
         one_line(patient, code, "File too large")
     patient.examine()
@@ -155,13 +155,13 @@ def out_of_memory(ward: Ward, tally: Tally, count: int) -> None:
                 np.savez(big, images=np.zeros((40_000, 32, 32), np.float32))
                 words = ["fit", str(big), "--out", str(patient.run.path), *patient.whole.flags]
                 spare = ward.rng.choice((20, 100, 180, 250, 330))
-                code = patient.await_end(patient.start(*words, world=World(memory=spare << 20)))
+                code = patient.await_end(patient.start(*words, world=ProcessGroup(memory=spare << 20)))
                 one_line(patient, code, "memory")
                 demand(not patient.run.path.exists(), "a run was begun")
                 big.unlink()
             else:
                 spare = ward.rng.randrange(0, 60)
-                code = patient.await_end(patient.begin(world=World(memory=spare << 20)))
+                code = patient.await_end(patient.begin(world=ProcessGroup(memory=spare << 20)))
                 demand(code <= 2 and code != 1, f"exit code {code}: {patient.said()}")
                 if code == 2:
                     one_line(patient, code, "memory")

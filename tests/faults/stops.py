@@ -8,7 +8,7 @@ import signal
 import time
 from multiprocessing.process import BaseProcess
 
-from .child import World
+from .child import ProcessGroup
 from .harness import STEPS, Patient, demand
 from .ward import Tally, Ward
 
@@ -44,7 +44,7 @@ def kill_in_writing(ward: Ward, tally: Tally, count: int, longest: int = 40) -> 
             while tally.tried < count and not ended:
                 # A run that does not exist yet has a handful of operations only until it does.
                 most = longest if patient.run.config.exists() else 16
-                process = patient.begin(world=World(deadly=ward.rng.randint(1, most)))
+                process = patient.begin(world=ProcessGroup(deadly=ward.rng.randint(1, most)))
                 ended = patient.await_end(process) == 0
                 tally.tried += not ended
                 patient.examine()
@@ -93,12 +93,12 @@ def clock_jumps(ward: Ward, tally: Tally, count: int) -> None:
     for _ in range(count):
         with tally.trial():
             patient = ward.patient()
-            process = patient.begin(world=World(clock=True))
+            process = patient.begin(world=ProcessGroup(clock=True))
             patient.await_steps(process, STEPS // 2)
             process.kill()
             process.join()
             patient.examine()
-            code = patient.await_end(patient.begin(world=World(clock=True)))
+            code = patient.await_end(patient.begin(world=ProcessGroup(clock=True)))
             demand(code == 0, f"exit code {code}: {patient.said()}")
             patient.compare()
 

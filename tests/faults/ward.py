@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .harness import Lost, Patient, Whole
+from .harness import Patient, Whole, WorkerLost
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Tally:
         self.tried += count
         try:
             yield
-        except Lost as loss:
+        except WorkerLost as loss:
             self.lost.append(str(loss))
 
 

@@ -5,17 +5,19 @@ Every kind of file has a process of its own, with little memory to take, so that
 
 from __future__ import annotations
 
+import csv
 import json
 import multiprocessing
 import platform
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
-from converge_to_surprise.run.session import versions
+from converge_to_surprise.runs.session import versions
 
 from .targets import TARGETS
 from .worker import Figures, work
@@ -31,7 +33,7 @@ class Options:
     only: str = ""
     """Only kinds whose name holds this."""
     out: Path | None = None
-    """JSON file for the figures; what it says of files that are not tried now stays."""
+    """CSV file for the figures; its rows of files that are not tried now stay."""
 
 
 def main(options: Options) -> int:
@@ -63,18 +65,28 @@ def main(options: Options) -> int:
 
 def _keep(path: Path, found: dict[str, Figures], options: Options) -> None:
     """Write the rows of these kinds of files; those of others, from an earlier call with ``--only``, stay."""
-    known = json.loads(path.read_text(encoding="utf-8"))["files"] if path.exists() else []
-    rows = {row["file"]: row for row in known}
-    when = {"seconds": options.seconds, "time": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())}
+    rows: dict[str, dict[str, Any]] = {}
+    if path.exists():
+        with path.open(newline="", encoding="utf-8") as lines:
+            rows = {row["file"]: row for row in csv.DictReader(lines)}
     for name, figures in found.items():
-        rows[name] = {"file": name} | asdict(figures) | {"crashes": len(figures.crashes)} | when
-    data = {
-        "command": "python -m tests.fuzz",
-        "system": platform.platform(),
-        "versions": versions(),
-        "files": [rows[name] for name in TARGETS if name in rows],
-    }
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        rows[name] = {
+            "file": name,
+            "examples": figures.examples,
+            "accepted": figures.accepted,
+            "crashes": len(figures.crashes),
+            "slowest_seconds": figures.slowest,
+            "peak_megabytes": figures.peak,
+            "seconds": options.seconds,
+            "command": "python -m tests.fuzz",
+            "versions": ", ".join(f"{package} {number}" for package, number in versions().items()),
+            "system": platform.platform(),
+            "date": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime()),
+        }
+    with path.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.DictWriter(lines, list(next(iter(rows.values()))), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[name] for name in TARGETS if name in rows)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ import os
 import shutil
 
 from hypothesis import strategies as st
-from pictures import SAVING, encoded, photo
+from support.pictures import SAVING, encoded, photo
 
-from converge_to_surprise import configfile
 from converge_to_surprise.config import Config
+from converge_to_surprise.config import files as configfile
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.decode import BadPicture, decode, probe
 
@@ -87,7 +87,7 @@ def _parquet() -> bytes:
 
 
 def picture(place: Place, draw: Draw) -> Use:
-    """All six formats, in grey and colour; of PNG also what its checksums would give away."""
+    """All formats that can be read here, in gray and color; of PNG also what its checksums would give away."""
     rng = draw(dice)
     kind = rng.choice(sorted(SAVING))
     content = encoded(photo(24, 17, rng.randrange(9), channels=rng.choice((1, 3))), kind)

@@ -12,9 +12,10 @@ import safetensors.torch
 import torch
 from hypothesis import strategies as st
 
-from converge_to_surprise.learn.snapshot import Snapshot
-from converge_to_surprise.run import checkpoint, modelfile
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.model import model_file as modelfile
+from converge_to_surprise.runs import checkpoint
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.search.snapshot import Snapshot
 
 CHANGES: list[Callable[[torch.Tensor], torch.Tensor]] = [
     lambda tensor: torch.zeros(0),

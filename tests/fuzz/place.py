@@ -13,9 +13,9 @@ from faults.harness import SETTINGS, source_of
 from hypothesis import strategies as st
 
 from converge_to_surprise import cli
-from converge_to_surprise.learn.snapshot import Snapshot
-from converge_to_surprise.run import checkpoint
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.runs import checkpoint
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.search.snapshot import Snapshot
 
 Use = Callable[[], object]
 """Uses a file; it may raise ValueError and nothing else."""

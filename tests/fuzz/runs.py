@@ -10,9 +10,11 @@ import safetensors.torch
 from hypothesis import strategies as st
 
 from converge_to_surprise.data import datasets
-from converge_to_surprise.run import checkpoint, modelfile, names, session
-from converge_to_surprise.run.opening import open_model, open_newest
-from converge_to_surprise.run.rundir import RunFolder
+from converge_to_surprise.model import model_file as modelfile
+from converge_to_surprise.runs import annotations as names
+from converge_to_surprise.runs import checkpoint, session
+from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.runs.load import load_model, load_newest_model
 
 from .forge import forged_checkpoint, forged_model, forged_tensors, model_data
 from .place import Draw, Place, Use, command, tolerated
@@ -25,9 +27,9 @@ def use_all(run: RunFolder) -> None:
     for act in (
         run.records,
         lambda: session.reopen(run, dataset),
-        lambda: open_newest(run).model.prepare(),
-        lambda: open_newest(run).model.cut(2).prepare(),
-        lambda: open_newest(run).model.cut(5).prepare(),
+        lambda: load_newest_model(run).model.prepare(),
+        lambda: load_newest_model(run).model.cut(2).prepare(),
+        lambda: load_newest_model(run).model.cut(5).prepare(),
     ):
         tolerated(act)
 
@@ -39,7 +41,7 @@ def checkpoint_bytes(place: Place, draw: Draw) -> Use:
         if rng.random() < 0.6:
             path.write_bytes(spoil_bytes(path.read_bytes(), rng))
     run.result.unlink()
-    return lambda: [checkpoint.load_newest(run.checkpoints, run.description().identity), open_newest(run)]
+    return lambda: [checkpoint.load_newest(run.checkpoints, run.description().identity), load_newest_model(run)]
 
 
 def checkpoint_data(place: Place, draw: Draw) -> Use:
@@ -83,7 +85,7 @@ def run_records(place: Place, draw: Draw) -> Use:
     def use() -> None:
         steps = [record["step"] for record in run.records()]
         assert steps == sorted(set(steps))
-        run.forget_after(10)
+        run.truncate_history(10)
         command("show", run.path)
 
     return use
@@ -92,7 +94,7 @@ def run_records(place: Place, draw: Draw) -> Use:
 def cluster_names(place: Place, draw: Draw) -> Use:
     """clusters.json, given to ``cts relabel`` and found in a run folder."""
     run = place.copy()
-    last = open_model(run.path).clusters - 1
+    last = load_model(run.path).clusters - 1
     entries = [{"cluster": 0, "name": "a"}, {"cluster": last, "noise": True}][: last + 1]
     whole = {"format": names.FORMAT, "version": names.VERSION, "run": run.description().identity, "clusters": entries}
     whole["earlier"] = [entries]
@@ -105,7 +107,7 @@ def cluster_names(place: Place, draw: Draw) -> Use:
         shutil.copy(path, run.names)
         tolerated(lambda: command("relabel", run.path, "--undo"))
         shutil.copy(path, run.names)
-        open_model(run.path)
+        load_model(run.path)
 
     return use
 

@@ -1,6 +1,6 @@
 """Settings, checked when they are built."""
 
-from .checking import SettingError, check
+from .checks import SettingError, check
 from .settings import (
     Augmentation,
     Config,

@@ -1,6 +1,6 @@
 """Settings as frozen dataclasses, checked when they are built.
 
-These classes are the one source of the command-line flags, of the configuration saved with a run and of what the
+These classes are the single source of the command-line flags, of the configuration saved with a run and of what the
 trainer reads. A wrong value is a ``ValueError`` that names the field and the value.
 """
 
@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from .checking import MOST, check
+from .checks import MOST, check
 from .stage import Stage
 
 SearchName = Literal["evolution", "relaxed"]
@@ -21,18 +21,18 @@ Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 class Views:
     """How an image becomes two views that share no pixel (paper 3.1, appendix B)."""
 
-    fill: bool = False
-    """Fill each hidden pixel with the mean of its visible neighbours, which belong to the same view."""
+    fill_masked: bool = False
+    """Fill each masked pixel with the mean of its visible neighbors, which belong to the same view."""
     upsample: int = 1
-    """Enlarge each view this many times after masking and restore its brightness (USPS in the paper: 2)."""
-    ground: Literal["kept", "removed"] = "kept"
-    """removed: a view is what differs from its own ground (the median of its rim), from -1 to 1. Only views that are
-    filled have one."""
+    """Enlarge each view by this factor after masking and restore its brightness (USPS in the paper: 2)."""
+    background: Literal["keep", "remove"] = "keep"
+    """remove: subtract each view's background, the median of its outermost pixels; values then lie in [-1, 1]. Has an
+    effect only with fill_masked."""
 
     @property
     def signed(self) -> bool:
-        """Whether values are differences from the ground and not brightnesses."""
-        return self.fill and self.ground == "removed"
+        """Whether values are differences from the background instead of brightness."""
+        return self.fill_masked and self.background == "remove"
 
     def __post_init__(self) -> None:
         check(1 <= self.upsample <= 8, "views.upsample", self.upsample, "a whole number from 1 to 8")
@@ -49,7 +49,7 @@ class Augmentation:
     """The crop's edge is drawn from {side - crop, ..., side}."""
     crop_prob: float = 1.0
     zoom_out: tuple[int, int] = (0, 0)
-    """Smallest and largest number of black pixels (where the ground is removed: of ground) added to a random axis."""
+    """Least and greatest number of padding pixels added to a random axis (black, or background if that is removed)."""
     zoom_out_prob: float = 0.0
     flip_prob: float = 0.0
     """Probability of a left-right mirror image."""
@@ -58,10 +58,11 @@ class Augmentation:
     contrast: float = 0.0
     """The same for differences from the view's mean."""
     saturation: float = 0.0
-    """Colour images only."""
+    """Color images only."""
     sampling: Literal["nearest", "bilinear"] = "nearest"
-    outside: Literal["black", "image", "ground"] = "black"
-    """What shows beyond the crop: black, as in two steps, or the image, and beyond it black or the image's ground."""
+    fill: Literal["black", "image", "background"] = "black"
+    """What fills the area outside the crop. black: black. image: the rest of the image, and black beyond it.
+    background: the rest of the image, and its background color beyond it."""
 
     def __post_init__(self) -> None:
         check(0 <= self.rotation <= 180, "augmentation.rotation", self.rotation, "from 0 to 180 degrees")
@@ -80,21 +81,18 @@ class Augmentation:
 class Network:
     """ResNet-9 (paper 4.1)."""
 
-    clusters: int = 64
-    """Outputs per head: the upper bound K on the number of clusters."""
     width: int = 8
-    """Channels of the first convolution; the others are multiples of it."""
-    folded: bool = False
-    """Fold each 2x2 block of pixels into the channels and begin at half the size: a third less time."""
-    border: Literal["black", "ground"] = "black"
-    """What the first convolution sees beyond the image: black, or the image's own ground (median of its rim)."""
-    alive: int = 10
-    """A random start is drawn again until this many outputs win some view (evolution only)."""
+    """Channels of the first convolution; the other layers have multiples of it."""
+    space_to_depth: bool = False
+    """Rearrange each 2x2 block of pixels into channels and start at half the resolution: a third less time."""
+    padding: Literal["black", "background"] = "black"
+    """How the first convolution pads the image: with black, or with the image's background color."""
+    min_active_outputs: int = 10
+    """Evolution only: draw the random network again until this many outputs win at least one view."""
 
     def __post_init__(self) -> None:
-        check(2 <= self.clusters <= 4096, "network.clusters", self.clusters, "from 2 to 4096")
         check(1 <= self.width <= 512, "network.width", self.width, "from 1 to 512")
-        check(self.alive >= 1, "network.alive", self.alive, "at least 1")
+        check(self.min_active_outputs >= 1, "network.min_active_outputs", self.min_active_outputs, "at least 1")
 
 
 @dataclass(frozen=True)
@@ -105,17 +103,17 @@ class Evolution:
     sigma: float = 0.02
     learning_rate: float = 0.005
     weight_decay: float = 0.005
-    batch: int = 3000
-    """Images per update (N). An epoch is cut into near-equal batches of at most this many."""
+    batch_size: int = 3000
+    """Images per update (N). An epoch is split into nearly equal batches of at most this many."""
     ramp_start: float = 0.01
     """Fraction of the parameters perturbed in the first epoch."""
     ramp_epochs: int = 100
     """Epochs over which that fraction grows linearly to 1."""
     score: str = "surprise"
-    """What is maximised: surprise or orderliness (from Python: any function of two label sequences)."""
-    chunk: int = 0
-    """Views that pass through the first layer together, more in later ones: a matter of speed and memory only; 0 takes
-    what a processor's cache or a GPU's free memory holds."""
+    """Score to maximize: surprise or orderliness (from Python: any function of two label sequences)."""
+    chunk_size: int = 0
+    """Views that pass through the first layer at once; affects speed and memory only. 0: what fits the CPU's cache or
+    the GPU's free memory."""
 
     def __post_init__(self) -> None:
         check(
@@ -127,11 +125,11 @@ class Evolution:
         check(0 < self.sigma < math.inf, "evolution.sigma", self.sigma, "above 0")
         check(0 <= self.learning_rate < math.inf, "evolution.learning_rate", self.learning_rate, "at least 0")
         check(0 <= self.weight_decay < math.inf, "evolution.weight_decay", self.weight_decay, "at least 0")
-        check(self.batch >= 2, "evolution.batch", self.batch, "at least 2 images")
+        check(self.batch_size >= 2, "evolution.batch_size", self.batch_size, "at least 2 images")
         check(0 < self.ramp_start <= 1, "evolution.ramp_start", self.ramp_start, "above 0 and at most 1")
         check(self.ramp_epochs >= 1, "evolution.ramp_epochs", self.ramp_epochs, "at least 1")
         check(bool(self.score), "evolution.score", self.score, "the name of a score")
-        check(self.chunk >= 0, "evolution.chunk", self.chunk, "at least 1 view, or 0 for what suits the device")
+        check(self.chunk_size >= 0, "evolution.chunk_size", self.chunk_size, "at least 1 view, or 0 for automatic")
 
 
 @dataclass(frozen=True)
@@ -139,39 +137,39 @@ class Relaxed:
     """Gradient ascent on the surprise score with a softmax in place of the argmax."""
 
     temperature: float = 0.025
-    """The resolution knob: lower finds finer clusters."""
+    """Softmax temperature during the search: lower values find finer clusters."""
     refine_temperature: float = 0.025
-    """The same once clusters are merged. No more are to be found then, and with a higher one images deep inside a
-    cluster go on teaching where its borders are."""
+    """Softmax temperature after merging. At a higher temperature images far from a boundary still receive gradient."""
     heads: int = 8
-    """Independent linear heads on one trunk."""
+    """Independent linear heads on one shared backbone."""
     calibrate: bool = True
-    """Start the heads as random directions of the whitened features, so that many outputs win somewhere."""
-    batch: int = 250
+    """Initialize the heads as random directions of the whitened features, so that many outputs are active."""
+    batch_size: int = 250
+    """Images per step."""
     learning_rate: float = 2e-3
     refine_learning_rate: float = 1e-3
-    """The same, once clusters are merged."""
-    neighbours: int = 5
-    """View j may come from one of this many images that look most alike."""
-    neighbour_share: float = 0.5
-    """Share of the pairs in which it does."""
+    """Learning rate after merging."""
+    neighbors: int = 5
+    """View j may come from one of this many nearest neighbors of the image."""
+    neighbor_prob: float = 0.5
+    """Probability that it does."""
     diversity: float = 1.0
-    """Weight of the pull towards more clusters while it lasts."""
+    """Weight of the penalty on heads with too few clusters, while it lasts."""
     diversity_floor: tuple[float, float] = (10.0, 24.0)
-    """Effective number of clusters (exp of the entropy) below which a head is pulled apart, of the first and of the
-    last head."""
+    """Effective number of clusters (exp of the entropy) below which a head is penalized: of the first and of the last
+    head."""
     diversity_until: float = 0.3
-    """Fraction of the search after which the pull is gone."""
+    """Fraction of the search after which the penalty ends."""
 
     def __post_init__(self) -> None:
         check(0 < self.temperature < math.inf, "relaxed.temperature", self.temperature, "above 0")
         check(0 < (warm := self.refine_temperature) < math.inf, "relaxed.refine_temperature", warm, "above 0")
         check(1 <= self.heads <= 256, "relaxed.heads", self.heads, "from 1 to 256")
-        check(self.batch >= 2, "relaxed.batch", self.batch, "at least 2 images")
+        check(self.batch_size >= 2, "relaxed.batch_size", self.batch_size, "at least 2 images")
         check(0 < self.learning_rate < math.inf, "relaxed.learning_rate", self.learning_rate, "above 0")
         check(0 < (rate := self.refine_learning_rate) < math.inf, "relaxed.refine_learning_rate", rate, "above 0")
-        check(self.neighbours >= 1, "relaxed.neighbours", self.neighbours, "at least 1")
-        check(0 <= self.neighbour_share <= 1, "relaxed.neighbour_share", self.neighbour_share, "from 0 to 1")
+        check(self.neighbors >= 1, "relaxed.neighbors", self.neighbors, "at least 1")
+        check(0 <= self.neighbor_prob <= 1, "relaxed.neighbor_prob", self.neighbor_prob, "a probability from 0 to 1")
         check(0 <= self.diversity < math.inf, "relaxed.diversity", self.diversity, "at least 0")
         low, high = floor = self.diversity_floor
         check(1 <= low <= high < math.inf, "relaxed.diversity_floor", floor, "two numbers from 1, the smaller first")
@@ -180,31 +178,29 @@ class Relaxed:
 
 @dataclass(frozen=True)
 class Merge:
-    """Which borders between clusters survive a wider augmentation than the training one."""
+    """Which boundaries between clusters hold for nearest neighbors and under stronger augmentation than in training."""
 
     rotation: float = 15.0
-    """Degrees by which the wider augmentation rotates further, always."""
+    """Degrees of rotation added to the training augmentation."""
     crop: float = 1 / 7
-    """Share of the side by which it crops further."""
-    wide_pairs: int = 4_000
-    """Pairs of such views of one image that try the borders."""
-    alike_pairs: int = 32_000
-    """Pairs of views of two images that look alike that try the borders."""
-    drop: float = 0.075
-    """The trees are cut where the phi coefficient of the weakest border falls by this much."""
-    clusters: int = 0
-    """Cut at this many clusters instead; 0 lets the borders say. More than there are means no merging."""
-    smallest: float = 0.005
-    """Clusters with a smaller share of the views are dissolved."""
+    """Fraction of the side added to the training crop."""
+    augmented_pairs: int = 4_000
+    """Pairs of strongly augmented views of one image that test the boundaries."""
+    neighbor_pairs: int = 32_000
+    """Pairs of views of an image and one of its nearest neighbors that test the boundaries."""
+    cut_tolerance: float = 0.075
+    """Cut the merge tree where the phi coefficient of the weakest boundary falls by more than this."""
+    min_cluster_fraction: float = 0.005
+    """Clusters with a smaller fraction of the views are dissolved."""
 
     def __post_init__(self) -> None:
         check(0 <= self.rotation <= 180, "merge.rotation", self.rotation, "from 0 to 180 degrees")
         check(0 <= self.crop < 1, "merge.crop", self.crop, "at least 0 and below 1")
-        check(self.wide_pairs >= 0, "merge.wide_pairs", self.wide_pairs, "at least 0")
-        check(self.alike_pairs >= 1, "merge.alike_pairs", self.alike_pairs, "at least 1")
-        check(0 <= self.drop <= 1, "merge.drop", self.drop, "from 0 to 1")
-        check(self.clusters >= 0, "merge.clusters", self.clusters, "at least 0")
-        check(0 <= self.smallest < 1, "merge.smallest", self.smallest, "at least 0 and below 1")
+        check(self.augmented_pairs >= 0, "merge.augmented_pairs", self.augmented_pairs, "at least 0")
+        check(self.neighbor_pairs >= 1, "merge.neighbor_pairs", self.neighbor_pairs, "at least 1")
+        check(0 <= self.cut_tolerance <= 1, "merge.cut_tolerance", self.cut_tolerance, "from 0 to 1")
+        least = self.min_cluster_fraction
+        check(0 <= least < 1, "merge.min_cluster_fraction", least, "at least 0 and below 1")
 
 
 @dataclass(frozen=True)
@@ -214,14 +210,14 @@ class Consolidation:
     tau: float = 0.005
     """A cluster is surprising when it over-matches and its D_k is at least this."""
     learning_rate: float = 1e-3
-    batch: int = 128
+    batch_size: int = 128
     logit_scale: float = 1.0
-    """Factor on the l2-normalised logits before the cross-entropy."""
+    """Factor on the l2-normalized logits before the cross-entropy."""
 
     def __post_init__(self) -> None:
         check(0 <= self.tau < math.inf, "consolidation.tau", self.tau, "at least 0")
         check(0 < self.learning_rate < math.inf, "consolidation.learning_rate", self.learning_rate, "above 0")
-        check(self.batch >= 2, "consolidation.batch", self.batch, "at least 2 images")
+        check(self.batch_size >= 2, "consolidation.batch_size", self.batch_size, "at least 2 images")
         check(0 < self.logit_scale < math.inf, "consolidation.logit_scale", self.logit_scale, "above 0")
 
 
@@ -230,19 +226,24 @@ class Config:
     """Everything that determines a run, given the images."""
 
     seed: int = 0
+    """Seed of the random numbers. Results repeat with the same seed, version, device, precision and threads."""
+    n_init: int = 1
+    """Number of initializations; the one with the best balanced clusters is selected."""
+    max_clusters: int = 64
+    """Outputs per head: the upper bound K on the number of clusters."""
+    n_clusters: int | None = None
+    """Cut the merge tree at this many clusters; by default the number is read from the data."""
     threads: int = 0
-    """Processor threads; 0 takes what the machine offers."""
+    """CPU threads; 0: all that are available."""
     processes: int = 1
     """Processes on this machine that share the work and the threads."""
     device: str = "auto"
-    """Where to compute: cuda, cuda:1, mps, cpu; auto takes the first of cuda, mps and cpu that is there."""
-    starts: int = 1
-    """Random starts, one after another; of what comes of them the most even clusters are taken."""
+    """Device to compute on: cuda, cuda:1, mps or cpu; auto: the first of cuda, mps and cpu that is available."""
     precision: Precision = "float32"
-    """Numbers in training: float32; tf32 or float16 (on CUDA) and bfloat16 (on CUDA or the processor) are faster where
-    the hardware has them. Images are always labelled in float32."""
+    """Number format in training: float32; tf32 or float16 (CUDA), bfloat16 (CUDA, CPU). Inference is always in
+    float32."""
     checkpoint_seconds: float = 60.0
-    """Longest time between two checkpoints; 0 writes one after every step."""
+    """Longest time between two checkpoints in seconds; 0: one after every step."""
     schedule: tuple[Stage, ...] = (Stage("explore", "evolution", 1),)
     """Stages, each name=kind:epochs or name=kind:epochs:passes@every."""
     views: Views = field(default_factory=Views)
@@ -257,7 +258,10 @@ class Config:
         check(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1", most=2**63)
         check(0 <= self.threads <= 1024, "threads", self.threads, "from 0 to 1024")
         check(1 <= self.processes <= 1024, "processes", self.processes, "from 1 to 1024")
-        check(1 <= self.starts <= 1000, "starts", self.starts, "from 1 to 1000")
+        check(1 <= self.n_init <= 1000, "n_init", self.n_init, "from 1 to 1000")
+        check(2 <= self.max_clusters <= 4096, "max_clusters", self.max_clusters, "from 2 to 4096")
+        wanted = self.n_clusters
+        check(wanted is None or wanted >= 1, "n_clusters", wanted, "at least 1, or absent to read it from the data")
         known = get_args(Precision)
         check(self.precision in known, "precision", self.precision, "one of " + ", ".join(known))
         check(0 <= self.checkpoint_seconds < math.inf, "checkpoint_seconds", self.checkpoint_seconds, "at least 0")

@@ -6,7 +6,7 @@ import typing
 from dataclasses import dataclass
 from typing import Literal
 
-from .checking import MOST, SettingError, check
+from .checks import MOST, SettingError, check
 
 StageKind = Literal["evolution", "relaxed", "merge", "refine", "consolidate"]
 

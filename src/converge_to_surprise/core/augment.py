@@ -1,8 +1,8 @@
-"""Random crop, zoom-out, flip and rotation as one geometric warp, then colour jitter (paper 4.1, table 4).
+"""Random crop, zoom-out, flip and rotation as one geometric warp, then color jitter (paper 4.1, table 4).
 
-Drawing and applying are two functions: ``draw`` takes the randomness, ``apply`` is deterministic. The order is the
-paper's: crop, zoom-out, flip, rotation, brightness, contrast (and saturation for colour). Composed into one affine map,
-an image is sampled once, so the nearest-neighbour error does not add up.
+Drawing and applying are separate: ``draw`` uses the generator, ``apply`` is deterministic. The order is the
+paper's: crop, zoom-out, flip, rotation, brightness, contrast (and saturation for color). Composed into one affine map,
+an image is sampled once, so the nearest-neighbor error does not add up.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..config import Augmentation
-from .views import Share, ground, split_masks
+from .views import Shard, background, split_masks
 
-GREY = (0.299, 0.587, 0.114)
+GRAY = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the perceived brightness (ITU-R BT.601)."""
 
 
 class Draw(NamedTuple):
-    """What was drawn for each view of a batch; all of shape (B,)."""
+    """The random parameters of each view of a batch; all of shape (B,)."""
 
     cut: Tensor
     """Pixels that the crop removes from each axis."""
@@ -80,7 +80,7 @@ def draw(settings: Augmentation, count: int, generator: torch.Generator) -> Draw
 
 
 def apply(views: Tensor, drawn: Draw, settings: Augmentation, *, signed: bool) -> Tensor:
-    """The views (B, C, H, W), augmented as drawn: values in [0, 1] or, if signed, differences from the ground."""
+    """Augment views (B, C, H, W) as drawn: values in [0, 1] or, if signed, differences from the background."""
     drawn = Draw(*(value.to(views.device) for value in drawn))
     return jitter(warp(views, drawn, settings), drawn, settings, -1 if signed else 0)
 
@@ -89,27 +89,27 @@ def augment(
     views: Tensor,
     settings: Augmentation,
     generator: torch.Generator,
-    share: Share | None = None,
+    shard: Shard | None = None,
     batches: int = 1,
     *,
     signed: bool,
 ) -> Tensor:
-    """Draw and apply. The views can be a share of each of several batches that follow one another."""
-    drawn = draw(settings, len(views) if share is None else share.whole * batches, generator)
-    if share is not None:
-        drawn = Draw(*(share.of(values) for values in drawn))
+    """Draw and apply. The views can be a ``shard`` of each of several concatenated batches."""
+    drawn = draw(settings, len(views) if shard is None else shard.whole * batches, generator)
+    if shard is not None:
+        drawn = Draw(*(shard.of(values) for values in drawn))
     return apply(views, drawn, settings, signed=signed)
 
 
-def pass_over(settings: Augmentation, count: int, generator: torch.Generator) -> None:
-    """Take from the generator what the views of ``count`` images would take: another process makes them."""
+def skip(settings: Augmentation, count: int, generator: torch.Generator) -> None:
+    """Advance the generator as the views of ``count`` images would: another process makes them."""
     split_masks(count, 1, 1, generator)
     for _ in range(2):
         draw(settings, count, generator)
 
 
 def warp(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
-    """The geometric part. An output pixel is rotated back, un-flipped, mapped into the padded crop and read there."""
+    """The geometric part: each output pixel is rotated back, un-flipped and mapped into the padded crop."""
     if not (settings.rotation or settings.crop or settings.zoom_out_prob or settings.flip_prob):
         return views
     count, _, height, width = views.shape
@@ -119,23 +119,23 @@ def warp(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:
     shift_x = drawn.left - drawn.pad_left + (canvas_width - width) / 2
     shift_y = drawn.top - drawn.pad_top + (canvas_height - height) / 2
     cos, sin = drawn.angle.cos(), drawn.angle.sin()
-    # torch wants the map in units where each half axis is 1: hence the ratios of the sides.
+    # affine_grid expects units in which each half axis is 1: hence the ratios of the sides.
     row_x = torch.stack(
         [scale_x * cos * drawn.flip, -scale_x * sin * drawn.flip * height / width, 2 * shift_x / width], 1
     )
     row_y = torch.stack([scale_y * sin * width / height, scale_y * cos, 2 * shift_y / height], 1)
     grid = F.affine_grid(torch.stack([row_x, row_y], 1), [count, 1, height, width], align_corners=False)
-    if settings.outside == "black":
-        grid = _outside_crop_to_nowhere(grid, drawn, height, width)
-    # Sampling gives 0 beyond the image, so what is to be found there is taken away before and put back after.
-    beyond = ground(views) if settings.outside == "ground" else None
-    source = views if beyond is None else views - beyond
+    if settings.fill == "black":
+        grid = _mask_outside_crop(grid, drawn, height, width)
+    # Sampling gives 0 outside the image: subtract the background before and add it after.
+    offset = background(views) if settings.fill == "background" else None
+    source = views if offset is None else views - offset
     warped = F.grid_sample(source, grid, mode=settings.sampling, padding_mode="zeros", align_corners=False)
-    return warped if beyond is None else warped + beyond
+    return warped if offset is None else warped + offset
 
 
-def _outside_crop_to_nowhere(grid: Tensor, drawn: Draw, height: int, width: int) -> Tensor:
-    """Send what lies beyond the crop's edges off the image, where sampling gives black."""
+def _mask_outside_crop(grid: Tensor, drawn: Draw, height: int, width: int) -> Tensor:
+    """Move grid points outside the crop off the image, where sampling gives black."""
     x = (grid[..., 0] + 1) * (width / 2) - drawn.left[:, None, None]
     y = (grid[..., 1] + 1) * (height / 2) - drawn.top[:, None, None]
     inside = (x >= 0) & (x < (width - drawn.cut)[:, None, None])
@@ -144,31 +144,28 @@ def _outside_crop_to_nowhere(grid: Tensor, drawn: Draw, height: int, width: int)
 
 
 def jitter(views: Tensor, drawn: Draw, settings: Augmentation, low: int = 0) -> Tensor:
-    """Brightness, contrast about the view's mean and, for colour, saturation; values stay in [low, 1].
-
-    That they end there is part of it: strokes that are brightened grow bolder.
-    """
+    """Brightness, contrast about the view's mean and, for color, saturation; values are clipped to [low, 1]."""
     if settings.brightness:
         views = (views * drawn.brightness[:, None, None, None]).clamp(low, 1)
     if settings.contrast:
-        mean = grey(views).mean((1, 2, 3), keepdim=True)
+        mean = gray(views).mean((1, 2, 3), keepdim=True)
         views = (mean + (views - mean) * drawn.contrast[:, None, None, None]).clamp(low, 1)
     if settings.saturation and views.shape[1] == 3:
-        pale = grey(views)
+        pale = gray(views)
         views = (pale + (views - pale) * drawn.saturation[:, None, None, None]).clamp(low, 1)
     return views
 
 
-def grey(views: Tensor) -> Tensor:
+def gray(views: Tensor) -> Tensor:
     """Perceived brightness, (B, 1, H, W)."""
     if views.shape[1] != 3:
         return views.mean(1, keepdim=True)
-    weights = torch.tensor(GREY, device=views.device, dtype=views.dtype)
+    weights = torch.tensor(GRAY, device=views.device, dtype=views.dtype)
     return (views * weights[None, :, None, None]).sum(1, keepdim=True)
 
 
 def widened(settings: Augmentation, rotation: float, crop: int) -> Augmentation:
-    """The same augmentation with this much more rotation, now always applied, and this many more pixels cropped."""
+    """The same augmentation with more rotation, always applied, and a larger crop in pixels."""
     return replace(
         settings, rotation=min(180.0, settings.rotation + rotation), rotation_prob=1.0, crop=settings.crop + crop
     )

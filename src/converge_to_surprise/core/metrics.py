@@ -1,6 +1,4 @@
-"""How well clusters match known classes (paper 4.1), for evaluation only: nothing in training sees a class. And how
-even they are, which needs none.
-"""
+"""How well clusters match known classes (paper 4.1), for evaluation only, and how balanced they are, without classes."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ Labels = npt.NDArray[np.integer[Any]]
 
 
 def confusion(clusters: Labels, classes: Labels) -> npt.NDArray[np.int64]:
-    """Images in cluster a and class b, as a square table of side max(label) + 1."""
+    """Number of images in cluster a and class b, as a square table of side max(label) + 1."""
     if len(clusters) != len(classes):
         raise ValueError(f"{len(clusters)} cluster labels but {len(classes)} class labels")
     if len(clusters) == 0:
@@ -37,7 +35,7 @@ def accuracy(clusters: Labels, classes: Labels) -> float:
     return float(table[rows, columns].sum() / len(clusters))
 
 
-def normalised_mutual_information(clusters: Labels, classes: Labels) -> float:
+def normalized_mutual_information(clusters: Labels, classes: Labels) -> float:
     """NMI with the arithmetic mean of the entropies."""
     return float(normalized_mutual_info_score(classes, clusters))
 
@@ -52,16 +50,17 @@ def purity(clusters: Labels, classes: Labels) -> float:
     return float(confusion(clusters, classes).max(axis=1).sum() / len(clusters))
 
 
-def evenness(sizes: Iterable[int]) -> float:
-    """(exp H - 1) / K for K clusters whose sizes have the entropy H: 0 for one cluster, 1 - 1 / K for K of one size.
+def balance(sizes: Iterable[int]) -> float:
+    """(exp H - 1) / K for K clusters whose sizes have the entropy H: 0 for one cluster, 1 - 1 / K for K equal ones.
 
-    exp H is how many clusters there are in effect. As a share of K it says how even they are; without the first of them
-    everything in one cluster is not called even. No class is needed.
+    exp H is the effective number of clusters. The 1 is subtracted so that a single cluster is not called balanced.
 
-    >>> evenness([7]), evenness([50, 50]), round(evenness([90, 10]), 3), evenness([25] * 4)
+    >>> balance([7]), balance([50, 50]), round(balance([90, 10]), 3), balance([25] * 4)
     (0.0, 0.5, 0.192, 0.75)
     """
-    held = np.array(sorted(size for size in sizes if size > 0), dtype=np.float64)  # of any order to the last bit
+    held = np.array(
+        sorted(size for size in sizes if size > 0), dtype=np.float64
+    )  # sorted, so that the sum has the same bits in any order
     return float(np.exp(entr(held / held.sum()).sum()) - 1) / len(held) if len(held) else 0.0
 
 

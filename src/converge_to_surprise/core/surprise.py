@@ -111,7 +111,7 @@ def contributing(labels_i: Tensor, labels_j: Tensor, surprising_clusters: Tensor
 
 
 def agreement(counts: Counts) -> Tensor:
-    """Share of images that both views put into one cluster. (...)"""
+    """Fraction of images that both views put into one cluster. (...)"""
     return counts.matches.sum(-1).double() / counts.total
 
 

@@ -11,10 +11,10 @@ from torch import Tensor
 from ..config import Views
 
 
-class Share(NamedTuple):
-    """The rows of a batch that are wanted here, when several processes share it out.
+class Shard(NamedTuple):
+    """The rows of a batch that one process takes when several processes split it.
 
-    What is drawn is drawn for the whole batch: an image gets the same views wherever they are made.
+    Random numbers are drawn for the whole batch, so an image gets the same views in whichever process they are made.
     """
 
     rows: range
@@ -22,7 +22,7 @@ class Share(NamedTuple):
     """Rows of the whole batch."""
 
     def of(self, drawn: Tensor) -> Tensor:
-        """The rows of this share, out of draws for one whole batch, or for several, one after the other."""
+        """The rows of this shard, from values for one whole batch or for several concatenated ones."""
         batches = drawn.reshape(-1, self.whole, *drawn.shape[1:])
         return batches[:, self.rows.start : self.rows.stop].flatten(0, 1)
 
@@ -40,9 +40,9 @@ def chessboard(height: int, width: int, device: torch.device | None = None) -> T
 
 
 def split_masks(count: int, height: int, width: int, generator: torch.Generator | None) -> Tensor:
-    """The mask of view i for each image, (B, 1, H, W), as booleans; view j sees the complement.
+    """The mask of view i for each image, (B, 1, H, W), as booleans; view j has the complement.
 
-    With a generator a fair coin per image decides which colour view i gets; without one it always gets white.
+    With a generator a fair coin per image decides which color view i gets; without one it always gets white.
     """
     white = chessboard(height, width).expand(count, 1, height, width)
     if generator is None:
@@ -51,10 +51,10 @@ def split_masks(count: int, height: int, width: int, generator: torch.Generator 
     return white ^ coin
 
 
-def fill_hidden(view: Tensor, mask: Tensor) -> Tensor:
-    """Each hidden pixel becomes the mean of its visible neighbours above, below, left and right.
+def fill_masked(view: Tensor, mask: Tensor) -> Tensor:
+    """Replace each masked pixel by the mean of its visible neighbors above, below, left and right.
 
-    All four neighbours of a hidden pixel have the other colour, so they belong to the same view: the two filled views
+    All four neighbors of a masked pixel have the other color, so they belong to the same view: the two filled views
     still depend on disjoint sets of pixels.
     """
     total = torch.zeros_like(view)
@@ -71,10 +71,10 @@ def fill_hidden(view: Tensor, mask: Tensor) -> Tensor:
 
 
 def upsample(view: Tensor, image: Tensor, factor: int, signed: bool = False) -> Tensor:
-    """Enlarge a masked view bilinearly, then rescale it so that its 99th percentile is the image's again.
+    """Enlarge a masked view bilinearly, then rescale it so that its 99th percentile is that of the image.
 
-    Masking and interpolation darken a view; without the match brightness would tell the views' scale apart. Of signed
-    values the sizes count.
+    Masking and interpolation darken a view; the rescaling restores its brightness. For signed values the percentile is
+    that of the absolute values.
     """
     large = F.interpolate(view, scale_factor=float(factor), mode="bilinear", align_corners=False)
     wanted, found = (percentile99(values.abs() if signed else values) for values in (image, large))
@@ -85,14 +85,15 @@ def percentile99(images: Tensor) -> Tensor:
     """The 99th percentile (lower) of the values of each image. (B,)"""
     values = images.flatten(1)
     rank = max(1, int(0.99 * values.shape[1]))
-    # The smallest of the largest: few of them are looked for, and other runtimes know topk but not kthvalue.
+    # topk instead of kthvalue: few values are needed, and ONNX has no kthvalue.
     return values.topk(values.shape[1] - rank + 1, dim=1).values[:, -1]
 
 
-def ground(images: Tensor) -> Tensor:
-    """The colour that goes on beyond each image: the median of its outermost pixels. (B, C, 1, 1)
+def background(images: Tensor) -> Tensor:
+    """The background color of each image: the median of its outermost pixels. (B, C, 1, 1)
 
-    What touches the edge must not count: with a mean of the middle half, clusters were split by place again.
+    A median, because an object that touches the edge must not count: with a mean of the middle half, clusters were
+    split by position.
     """
     rim = torch.cat([images[:, :, 0], images[:, :, -1], images[..., 0], images[..., -1]], 2)
     return rim.topk(rim.shape[2] // 2 + 1, dim=2).values[..., -2:].mean(2)[..., None, None]
@@ -103,23 +104,23 @@ def make_views(
     settings: Views,
     generator: torch.Generator | None = None,
     partners: Tensor | None = None,
-    share: Share | None = None,
+    shard: Shard | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Both views of float images (B, C, H, W): split, optionally filled, freed of their ground and enlarged.
+    """Both views of float images (B, C, H, W): split, and as configured filled, without background, enlarged.
 
-    With a generator the colours are drawn (training); without one view i is white (evaluation). View j can be that of
-    another image: ``partners`` gives one for each image. The images can be a share of a larger batch.
+    With a generator the colors are drawn (training); without one view i is white (evaluation). With ``partners``
+    (B, C, H, W), view j is that of each image's partner. The images can be a ``shard`` of a larger batch.
     """
     count, _, height, width = images.shape
-    masks = split_masks(count if share is None else share.whole, height, width, generator)
-    mask_i = (masks if share is None else share.of(masks)).to(images.device, images.dtype)
+    masks = split_masks(count if shard is None else shard.whole, height, width, generator)
+    mask_i = (masks if shard is None else shard.of(masks)).to(images.device, images.dtype)
 
     def one_view(source: Tensor, mask: Tensor) -> Tensor:
         view = source * mask
-        if settings.fill:
-            view = fill_hidden(view, mask)
-        if settings.signed:  # by its own pixels only: the views share none
-            view = view - ground(view)
+        if settings.fill_masked:
+            view = fill_masked(view, mask)
+        if settings.signed:  # computed from its own pixels: the views share none
+            view = view - background(view)
             source = view
         return upsample(view, source, settings.upsample, settings.signed) if settings.upsample > 1 else view
 

@@ -1,16 +1,32 @@
-"""Arrays from Python as images: any usual shape and range of values, brought to uint8 (N, C, H, W)."""
+"""Arrays as images: any usual layout, dtype and range of values, brought to uint8 (N, C, H, W).
+
+What Python hands over and what array files hold goes the same way, a block of images at a time, so that beside the
+images themselves no memory grows with their number. Bytes that have the wanted size already are not even copied.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .store import Array
+from ..config.memory import check_planned
+from .resize import Bytes, fit_images
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, int, int]
+"""(C, H, W)"""
+Sizing = Callable[[Shape], tuple[int, int]]
+"""From the (C, H, W) of an array's images to the (H, W) that they are brought to."""
+
+BLOCK_VALUES = 2**22
+"""Values that are looked at or converted together."""
 
 
 class Scale(NamedTuple):
@@ -20,6 +36,10 @@ class Scale(NamedTuple):
     high: float
 
 
+BYTES = Scale(0, 255)
+SHARES = Scale(0, 1)
+
+
 def to_numpy(pixels: object) -> Array:
     """A torch tensor, an array or anything that numpy makes an array of."""
     if isinstance(pixels, Tensor):
@@ -27,7 +47,23 @@ def to_numpy(pixels: object) -> Array:
     return np.asarray(pixels)
 
 
-def image_shape_of(features: int, image_shape: tuple[int, ...] | None) -> tuple[int, int, int]:
+def to_nchw(pixels: Array, name: str) -> Array:
+    """(N, H, W), (N, H, W, C) or (N, C, H, W) numbers as (N, C, H, W). ``name`` is what messages call them."""
+    numbers = any(np.issubdtype(pixels.dtype, kind) for kind in (np.integer, np.floating, np.bool_))
+    if not numbers:
+        raise ValueError(f"{name} has dtype {pixels.dtype}; pixels are bytes, booleans, integers or floats")
+    if pixels.ndim == 3:
+        return pixels[:, None]
+    if pixels.ndim == 4 and pixels.shape[3] in (1, 3):
+        return pixels.transpose(0, 3, 1, 2)
+    if pixels.ndim == 4 and pixels.shape[1] in (1, 3):
+        return pixels
+    raise ValueError(
+        f"{name} has shape {pixels.shape}; images are (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels"
+    )
+
+
+def image_shape_of(features: int, image_shape: tuple[int, ...] | None) -> Shape:
     """(C, H, W) of flattened images: as given, or else a square if that is possible, or else a single row.
 
     >>> image_shape_of(64, None), image_shape_of(10, None), image_shape_of(48, (4, 4, 3))
@@ -55,22 +91,90 @@ def unflatten(rows: Array, image_shape: tuple[int, ...] | None) -> Array:
     return rows.reshape(-1, channels, height, width)
 
 
-def natural_scale(pixels: Array) -> Scale:
-    """0..255 for bytes and what looks like bytes, 0..1 for what looks like shares, else from least to most."""
+def natural_scale(pixels: Array, name: str) -> Scale:
+    """0..255 for bytes and what looks like bytes, 0..1 for what looks like shares, else from least to most.
+
+    ``pixels`` (N, C, H, W) must be finite: otherwise the first image that is not is named.
+    """
     if pixels.dtype == np.uint8:
-        return Scale(0, 255)
+        return BYTES
     if pixels.dtype == np.bool_:
-        return Scale(0, 1)
-    low, high = float(pixels.min()), float(pixels.max())
+        return SHARES
+    low, high = _extremes(pixels, name)
     if low >= 0 and high <= 255:
-        return Scale(0, 1) if np.issubdtype(pixels.dtype, np.floating) and high <= 1 else Scale(0, 255)
+        return SHARES if np.issubdtype(pixels.dtype, np.floating) and high <= 1 else BYTES
     return Scale(low, high)
 
 
-def to_bytes(pixels: Array, scale: Scale) -> Tensor:
-    """Values as 0..255 in a contiguous uint8 tensor; what lies beyond the scale is cut off."""
-    if pixels.dtype == np.uint8 and scale == (0, 255):
-        return torch.from_numpy(np.array(pixels, order="C"))
-    span = max(scale.high - scale.low, np.finfo(np.float64).tiny)
-    shares: npt.NDArray[np.float64] = (pixels.astype(np.float64) - scale.low) / span
-    return torch.from_numpy(np.ascontiguousarray(np.round(shares.clip(0, 1) * 255), dtype=np.uint8))
+def to_images(pixels: Array, scale: Scale, name: str, sizing: Sizing | None = None) -> Tensor:
+    """Numbers (N, C, H, W) as a uint8 tensor of the size that ``sizing`` asks for; beyond the scale they are cut off.
+
+    Bytes of that size are not copied. What lies on disk then stays there, in whatever order its pixels have: in memory
+    there may be no room for it. All else is made in memory, if that has room for it.
+    """
+    count, channels, height, width = pixels.shape
+    size = (height, width) if sizing is None else sizing((channels, height, width))
+    if pixels.dtype == np.uint8 and scale == BYTES and size == (height, width):
+        return _to_tensor(pixels if _on_disk(pixels) else np.ascontiguousarray(pixels))
+    shape = (count, channels, *size)
+    check_planned(math.prod(shape), f"the {count:,} images of {name}, {size[0]}x{size[1]} pixels each,")
+    images = np.empty(shape, np.uint8)
+    for rows in _blocks(pixels):
+        part = _to_bytes(pixels[rows], scale)
+        if size == (height, width):
+            images[rows] = part
+        else:
+            fit_images(part, images[rows])
+    return torch.from_numpy(images)
+
+
+def _to_bytes(pixels: Array, scale: Scale) -> Bytes:
+    """Values as 0..255."""
+    if pixels.dtype == np.uint8 and scale == BYTES:
+        return pixels
+    values = pixels if np.issubdtype(pixels.dtype, np.floating) else pixels.astype(np.float64)
+    if scale == BYTES:
+        values = values.clip(0, 255)
+    elif scale == SHARES:
+        values = values.clip(0, 1) * 255
+    else:
+        span = max(scale.high - scale.low, np.finfo(np.float64).tiny)
+        values = ((values.astype(np.float64) - scale.low) / span).clip(0, 1) * 255
+    return np.round(values).astype(np.uint8)
+
+
+def _extremes(pixels: Array, name: str) -> tuple[float, float]:
+    """The least and the largest value."""
+    lows, highs = [], []
+    for rows in _blocks(pixels):
+        part = pixels[rows]
+        low, high = part.min(), part.max()
+        if not (np.isfinite(low) and np.isfinite(high)):
+            image, *where = np.argwhere(~np.isfinite(part))[0]
+            value = part[(image, *where)]
+            raise ValueError(
+                f"{name} has a pixel that is {value} in image {rows.start + image}; pixels must be finite numbers"
+            )
+        lows.append(low)
+        highs.append(high)
+    return float(min(lows)), float(max(highs))
+
+
+def _blocks(pixels: Array) -> Iterator[slice]:
+    """Stretches of images that hold about as many values each."""
+    together = max(1, BLOCK_VALUES // max(1, math.prod(pixels.shape[1:])))
+    return (slice(start, start + together) for start in range(0, len(pixels), together))
+
+
+def _on_disk(pixels: object) -> bool:
+    """Whether an array is memory-mapped, or part of one that is."""
+    while isinstance(pixels, np.ndarray) and not isinstance(pixels, np.memmap):
+        pixels = pixels.base
+    return isinstance(pixels, np.memmap)
+
+
+def _to_tensor(images: Bytes) -> Tensor:
+    """Without a copy. Images are never written to, so that torch need not warn where that is impossible."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(images)

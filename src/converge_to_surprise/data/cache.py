@@ -24,17 +24,20 @@ import numpy.typing as npt
 import PIL
 from filelock import FileLock, Timeout
 
+from ..config.images import ImageOptions
 from .decode import DECODER, Shape
+from .formats import optional_decoders
 from .listing import Listing
 from .pictures import stream
-from .reading import Quarantined, Reading, working_shape
+from .skipped import SkippedFile
 from .store import map_array
+from .working_size import working_shape
 
 Progress = Callable[[int, int], None]
 """Called with the number of files done and of all files."""
-Share = tuple[npt.NDArray[np.int64], list[Quarantined]]
-"""Positions of the pictures that were decoded, and what was put aside."""
-Decoder = Callable[[IO[bytes], Listing, Shape, int, Progress | None], Share]
+DecodedRows = tuple[npt.NDArray[np.int64], list[SkippedFile]]
+"""Positions of the decoded pictures, and the skipped files."""
+Decoder = Callable[[IO[bytes], Listing, Shape, int, Progress | None], DecodedRows]
 """Writes the pixels of all pictures of a listing to a file."""
 
 BUILDING = "building-"
@@ -48,12 +51,12 @@ class Decoded:
     """(n, C, H, W), memory-mapped"""
     positions: npt.NDArray[np.int64]
     """(n,) Where in the listing they stand."""
-    quarantine: list[Quarantined]
+    quarantine: list[SkippedFile]
 
 
 def cached(
     listing: Listing,
-    reading: Reading,
+    reading: ImageOptions,
     shape: Shape | None = None,
     progress: Progress | None = None,
     decoder: Decoder | None = None,
@@ -66,7 +69,7 @@ def cached(
     root = cache_folder()
     _sweep(root)
     files = _state(listing)
-    wish = "x".join(map(str, shape)) if shape else f"{reading.image_size or 'own'}-{reading.colour}"
+    wish = "x".join(map(str, shape)) if shape else f"{reading.image_size or 'own'}-{reading.color}"
     key = f"{files}-{wish}"
     found = _find(root, files, shape, len(listing)) if shape else _open_whole(root / key, len(listing))
     if found is None:
@@ -95,8 +98,8 @@ def cache_folder() -> Path:
 
 
 def _state(listing: Listing) -> str:
-    """A name for the files as they are. By whom a file may be read counts: it decides what is put aside."""
-    digest = hashlib.sha256(json.dumps([DECODER, PIL.__version__, len(listing)]).encode())
+    """A name for the files as they are. By whom a file may be read counts: it decides what is skipped."""
+    digest = hashlib.sha256(json.dumps([DECODER, PIL.__version__, optional_decoders(), len(listing)]).encode())
     for path, name in zip(listing.paths, listing.names, strict=True):
         try:
             status = os.stat(path)
@@ -123,7 +126,7 @@ def _open_whole(folder: Path, files: int) -> Decoded | None:
     try:
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
         shape = tuple(about["shape"])
-        quarantine = [Quarantined(str(name), str(reason)) for name, reason in about["quarantine"]]
+        quarantine = [SkippedFile(*map(str, entry)) for entry in about["quarantine"]]
         positions = np.load(folder / "positions.npy", allow_pickle=False)
         pixels = map_array(folder / "pixels.npy") if len(positions) else np.empty(shape, np.uint8)
         sound = (
@@ -167,10 +170,10 @@ def _build(
 
 def decode_rows(
     file: IO[bytes], listing: Listing, shape: Shape, rows: range, threads: int = 0, progress: Progress | None = None
-) -> Share:
+) -> DecodedRows:
     """Write the pixels of some pictures of a listing, chunk by chunk."""
     positions: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
-    quarantine: list[Quarantined] = []
+    quarantine: list[SkippedFile] = []
     with contextlib.closing(stream(listing, shape, threads, rows.start, rows.stop)) as chunks:
         for chunk in chunks:
             # Plain writing: a full disk is an error here, but would end the process if the file were mapped.
@@ -182,7 +185,9 @@ def decode_rows(
     return np.concatenate(positions), quarantine
 
 
-def _decode_all(file: IO[bytes], listing: Listing, shape: Shape, threads: int, progress: Progress | None) -> Share:
+def _decode_all(
+    file: IO[bytes], listing: Listing, shape: Shape, threads: int, progress: Progress | None
+) -> DecodedRows:
     return decode_rows(file, listing, shape, range(len(listing)), threads, progress)
 
 

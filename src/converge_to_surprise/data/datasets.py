@@ -17,21 +17,27 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import fetch_openml, load_digits
 
-from .arrayfile import read_arrays
-from .cache import Decoded, Decoder, Progress, cached
+from ..config.images import ImageOptions
+from ..config.presets import canonical
+from .array_file import read_arrays
+from .arrays import Sizing
+from .cache import Decoded, Progress, cached
 from .decode import Shape
+from .formats import readable
 from .idx import find_idx, labels_beside, looks_like_idx, read_idx
-from .listing import EXTENSIONS, Listing, list_folder, looks_like_classes, with_folder_classes
-from .reading import Quarantined, Reading, first_reasons
+from .listing import Listing, list_folder, looks_like_classes, with_folder_classes
+from .shared_decoding import shared_decoder
+from .skipped import SkippedFile, first_reasons
 from .store import ImageStore, to_store
 from .tables import SUFFIXES, list_table
+from .working_size import array_size, size_like
 
 Split = Literal["train", "test"]
 ARRAYS = (".npz", ".npy")
 SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
 IMAGE_KEYS = ("images", "x", "X", "arr_0")
 LABEL_KEYS = ("labels", "y", "target")
-"""Names of the arrays in an .npz file; no other is read."""
+"""Annotations of the arrays in an .npz file; no other is read."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,20 @@ NAMED: dict[str, _OpenML | None] = {
     "usps": _OpenML("USPS", 1, 16, 7_291),
     "digits": None,
 }
+FASHION = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+"""The classes of Fashion-MNIST."""
+
+
+FASHION = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
+
+
+def class_name(dataset: str, number: int) -> str:
+    """The name of a class of a named data set.
+
+    >>> class_name("usps", 7), class_name("fashion-mnist", 9)
+    ('digit 7', 'ankle boot')
+    """
+    return FASHION[number] if dataset == "fashion-mnist" and number < len(FASHION) else f"digit {number}"
 
 
 @dataclass(frozen=True)
@@ -59,8 +79,8 @@ class Dataset:
     name: str
     train: ImageStore
     test: ImageStore | None = None
-    quarantine: list[Quarantined] = field(default_factory=list)
-    """Files that were put aside, and why."""
+    quarantine: list[SkippedFile] = field(default_factory=list)
+    """Files that were skipped, and why."""
     classes_offered: int = 0
     """How many folders look like classes; 0 if none do, or if they are the labels already."""
 
@@ -70,39 +90,41 @@ class Dataset:
         return self.train if self.test is None else self.test
 
 
-def canonical(source: str) -> str | None:
-    """The named data set that ``source`` means, or None: ``Fashion_MNIST`` is ``fashion-mnist``."""
-    name = source.lower().replace("_", "-")
-    return name if name in NAMED else None
-
-
 def load(
     source: str,
     data_dir: Path | None = None,
-    reading: Reading | None = None,
+    reading: ImageOptions | None = None,
     progress: Progress | None = None,
     shape: Shape | None = None,
-    decoder: Decoder | None = None,
 ) -> Dataset:
     """Images from a named data set, an array or IDX file, a folder of pictures, or a table of their paths.
 
-    Pictures are brought to ``shape`` (C, H, W) if it is given, and otherwise to what ``reading`` and they ask for.
-    ``progress`` hears how many of how many pictures are decoded. ``decoder`` does that if several processes share it.
+    They are brought to ``shape`` (C, H, W) if it is given, otherwise to the size that ``options`` and the images call for.
+    ``progress`` receives the number of decoded pictures.
     """
-    reading = reading or Reading()
+    reading = reading or ImageOptions()
     listing = open_listing(source, reading)
     if listing is not None:
-        return _pictures(listing, cached(listing, reading, shape, progress, decoder))
+        return _pictures(listing, cached(listing, reading, shape, progress, shared_decoder()))
+    asked = reading.image_size
+    return load_arrays(
+        source, data_dir, lambda own: array_size(own, asked) if shape is None else size_like(own, shape, source)
+    )
+
+
+def load_arrays(source: str, data_dir: Path | None = None, sizing: Sizing | None = None) -> Dataset:
+    """Images from a named data set or an array or IDX file, in the size that ``sizing`` asks for, or as they are."""
     name = canonical(source)
     if name == "digits":
-        return _digits()
+        return _digits(sizing)
     if name is not None:
-        return _local(name, data_dir) or _download(name)
+        return _local(name, data_dir, sizing) or _download(name, sizing)
     path = Path(source)
-    return _array_file(path, source) if path.suffix.lower() in ARRAYS else _idx_file(path, source)
+    read = _array_file if path.suffix.lower() in ARRAYS else _idx_file
+    return read(path, source, sizing)
 
 
-def open_listing(source: str, reading: Reading | None = None) -> Listing | None:
+def open_listing(source: str, reading: ImageOptions | None = None) -> Listing | None:
     """The files of a folder or table of pictures, or None for images of another kind.
 
     Raises ValueError for what is no source of images at all.
@@ -143,13 +165,12 @@ def _no_pictures(path: Path) -> str:
         return f"{path} holds IDX files and no pictures; give one of the files, such as {path / idx[0]}"
     kinds = Counter(entry.suffix.lower() or "no ending" for entry in path.rglob("*") if entry.is_file())
     found = ", ".join(f"{count} of {kind}" for kind, count in kinds.most_common(4)) or "no files at all"
-    endings = ", ".join(sorted(ending[1:] for ending in EXTENSIONS))
-    return f"{path} is not a source of images: it holds no pictures ({endings}), but {found}"
+    return f"{path} is not a source of images: it holds no pictures ({', '.join(readable())}), but {found}"
 
 
 def _pictures(listing: Listing, decoded: Decoded) -> Dataset:
     if len(decoded.positions) < 2:
-        aside = f"; put aside: {first_reasons(decoded.quarantine)}" if decoded.quarantine else ""
+        aside = f"; skipped: {first_reasons(decoded.quarantine)}" if decoded.quarantine else ""
         raise ValueError(
             f"{listing.source} has {len(decoded.positions)} readable pictures of {len(listing)}, "
             f"and clustering needs at least 2, useful clusters many more{aside}"
@@ -164,12 +185,13 @@ def _pictures(listing: Listing, decoded: Decoded) -> Dataset:
     return Dataset(listing.source, store, quarantine=decoded.quarantine, classes_offered=offered)
 
 
-def _digits() -> Dataset:
+def _digits(sizing: Sizing | None) -> Dataset:
     bundle = load_digits()
-    return Dataset("digits", to_store(np.round(bundle.images / 16 * 255).astype(np.uint8), bundle.target, "digits"))
+    pixels = np.round(bundle.images / 16 * 255).astype(np.uint8)
+    return Dataset("digits", to_store(pixels, bundle.target, "digits", sizing))
 
 
-def _local(name: str, data_dir: Path | None) -> Dataset | None:
+def _local(name: str, data_dir: Path | None, sizing: Sizing | None) -> Dataset | None:
     """The data set in the local folder, or None if no folder is set or it is not there."""
     setting = "--data-dir" if data_dir else "CTS_DATA"
     folder = data_dir or (Path(os.environ["CTS_DATA"]) if os.environ.get("CTS_DATA") else None)
@@ -179,12 +201,12 @@ def _local(name: str, data_dir: Path | None) -> Dataset | None:
         raise ValueError(f"{setting} is {str(folder)!r}, which is not a folder")
     for spelling in (name, name.replace("-", "_")):
         if (folder / f"{spelling}.npz").is_file():
-            return _array_file(folder / f"{spelling}.npz", name)
+            return _array_file(folder / f"{spelling}.npz", name, sizing)
     places = [folder / name, folder / name.replace("-", "_"), *_torchvision_places(folder, name.replace("-", ""))]
     # IDX files do not say which set they are: loose ones count only where the folder was given for this very set.
     for place in [*places, folder] if data_dir else places:
         if find_idx(place, "train", "images"):
-            return _idx_folder(place, name)
+            return _idx_folder(place, name, sizing)
     return None
 
 
@@ -193,39 +215,41 @@ def _torchvision_places(folder: Path, plain: str) -> list[Path]:
     return [entry / "raw" for entry in sorted(folder.iterdir()) if entry.is_dir() and entry.name.lower() == plain]
 
 
-def _idx_folder(folder: Path, name: str) -> Dataset:
+def _idx_folder(folder: Path, name: str, sizing: Sizing | None) -> Dataset:
     def part(split: Split) -> ImageStore | None:
         images, labels = find_idx(folder, split, "images"), find_idx(folder, split, "labels")
         if images is None:
             return None
-        return to_store(read_idx(images), None if labels is None else read_idx(labels), str(images))
+        return to_store(read_idx(images), None if labels is None else read_idx(labels), str(images), sizing)
 
     train = part("train")
     assert train is not None
     return Dataset(name, train, part("test"))
 
 
-def _idx_file(path: Path, name: str) -> Dataset:
+def _idx_file(path: Path, name: str, sizing: Sizing | None) -> Dataset:
     """Images, with the labels that lie beside them under the matching name."""
     labels = labels_beside(path)
-    return Dataset(name, to_store(read_idx(path), None if labels is None else read_idx(labels), str(path)))
+    return Dataset(name, to_store(read_idx(path), None if labels is None else read_idx(labels), str(path), sizing))
 
 
-def _array_file(path: Path, name: str) -> Dataset:
+def _array_file(path: Path, name: str, sizing: Sizing | None) -> Dataset:
     """``x_train``/``y_train``/``x_test``/``y_test``, or ``images``/``x`` with ``labels``/``y``, or a lone array."""
     arrays, names = read_arrays(path, (*SPLIT_KEYS, *IMAGE_KEYS, *LABEL_KEYS))
     if "x_train" in arrays:
-        train = to_store(arrays["x_train"], arrays.get("y_train"), f"x_train of {path}")
-        test = to_store(arrays["x_test"], arrays.get("y_test"), f"x_test of {path}") if "x_test" in arrays else None
-        return Dataset(name, train, test)
+
+        def part(split: Split) -> ImageStore:
+            return to_store(arrays[f"x_{split}"], arrays.get(f"y_{split}"), f"x_{split} of {path}", sizing)
+
+        return Dataset(name, part("train"), part("test") if "x_test" in arrays else None)
     images = [key for key in IMAGE_KEYS if key in arrays]
     labels = [key for key in LABEL_KEYS if key in arrays]
     if not images:
         raise ValueError(f"{path} has the arrays {sorted(names)}; one of them must be called images, x or x_train")
-    return Dataset(name, to_store(arrays[images[0]], arrays[labels[0]] if labels else None, str(path)))
+    return Dataset(name, to_store(arrays[images[0]], arrays[labels[0]] if labels else None, str(path), sizing))
 
 
-def _download(name: str) -> Dataset:
+def _download(name: str, sizing: Sizing | None) -> Dataset:
     described = NAMED[name]
     assert described is not None
     try:
@@ -241,8 +265,8 @@ def _download(name: str) -> Dataset:
     cut = described.train
     return Dataset(
         name,
-        to_store(pixels[:cut], labels[:cut] - labels.min(), name),
-        to_store(pixels[cut:], labels[cut:] - labels.min(), name),
+        to_store(pixels[:cut], labels[:cut] - labels.min(), name, sizing),
+        to_store(pixels[cut:], labels[cut:] - labels.min(), name, sizing),
     )
 
 

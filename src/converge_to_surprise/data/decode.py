@@ -1,8 +1,8 @@
 """One picture file in, one uint8 array out; or a short reason why not.
 
 Files come from anywhere, so nothing about them is believed: the kind of file, its length and its number of pixels are
-checked before anything is decoded, only six formats are tried, and whatever the decoders stumble over becomes a
-:class:`BadPicture`. Only for want of memory no picture is blamed: it would be put aside by chance, and stay so.
+checked before anything is decoded, only a few formats are tried (:mod:`.formats`), and whatever the decoders stumble
+over becomes a :class:`BadPicture`. Lack of memory is not blamed on a picture: it would be skipped by chance, for good.
 """
 
 from __future__ import annotations
@@ -22,21 +22,25 @@ import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from .modes import UnknownMode, to_plain
-from .room import memory_ran_out
+from ..config.memory import memory_ran_out
+from .color_modes import UnknownMode, to_plain
+from .formats import AVIF, HEAD, HEIC, STANDARD, decodable, readable, recognize
+from .resize import fit as _fit
 
 Shape = tuple[int, int, int]
-"""(C, H, W): 1 (grey) or 3 (red, green, blue) channels, height, width."""
+"""(C, H, W): 1 (gray) or 3 (red, green, blue) channels, height, width."""
 
-DECODER = 1
+DECODER = 2
 """Raised when the same file would decode to other pixels, so that no cache of the old ones is used."""
-FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 PIXEL_BUDGET = 89_478_485
 """Pillow's own limit: what it would only warn about is refused here."""
 FILE_BUDGET = 2**30
 """Bytes. Some decoders read the whole file first."""
 LARGE = 2**24
-"""Pictures of more pixels than this are decoded one at a time: many at once could exhaust the memory."""
+"""Pictures of more pixels than this are decoded one at a time: many at once could exhaust the memory.
+
+So are AVIF files: they may decode to more pixels than they claim, and each is decoded by several threads anyway.
+"""
 PROBE_SIDE = 48
 SPARE = 2**24
 BYTES_PER_PIXEL = 12
@@ -55,21 +59,28 @@ _UPRIGHT = {
 
 
 class BadPicture(Exception):  # noqa: N818 - a verdict on a file, not a fault of the program
-    """A file that cannot be used as a picture; the text is the reason, short and for the user."""
+    """A file that is skipped; the text is the reason, short and for the user.
+
+    Files with the same ``kind`` are counted together.
+    """
+
+    def __init__(self, reason: str, kind: str = "damaged") -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 class Probe(NamedTuple):
-    """What the working size and colour are chosen from: the upright size in pixels, and is there really colour?"""
+    """What the working size and color are chosen from: the upright size in pixels, and is there really color?"""
 
     width: int
     height: int
-    coloured: bool
+    colored: bool
 
 
 def decode(path: str | Path, shape: Shape) -> npt.NDArray[np.uint8]:
     """The picture as uint8 (C, H, W): upright, its aspect kept, over white where it is transparent.
 
-    It is fitted into H×W and centred; what it does not cover has the mean colour of its own border. A picture of
+    It is fitted into H×W and centered; what it does not cover has the mean color of its own border. A picture of
     exactly H×W keeps its pixels. Raises BadPicture, or MemoryError.
     """
     channels, height, width = shape
@@ -79,10 +90,10 @@ def decode(path: str | Path, shape: Shape) -> npt.NDArray[np.uint8]:
 
 
 def probe(path: str | Path) -> Probe:
-    """Size and colour of a picture. Raises BadPicture, or MemoryError."""
+    """Size and color of a picture. Raises BadPicture, or MemoryError."""
     with _plain_picture(path, PROBE_SIDE) as (picture, (width, height)):
         picture.thumbnail((PROBE_SIDE, PROBE_SIDE), Image.Resampling.BOX)
-        return Probe(width, height, picture.mode == "RGB" and _is_coloured(np.asarray(picture)))
+        return Probe(width, height, picture.mode == "RGB" and _is_colored(np.asarray(picture)))
 
 
 def own_pillow_warnings() -> None:
@@ -100,13 +111,14 @@ def _plain_picture(path: str | Path, side: int) -> Iterator[tuple[Image.Image, t
     held = 0
     try:
         _check_kind(path)
-        with open(path, "rb") as file, _identify(file) as image:
+        with open(path, "rb") as file, _identify(path, file) as image:
             _check_size(image)
             full = image.size
-            image.draft(None, (2 * side, 2 * side))  # JPEG only: decoded at 1/2, 1/4 or 1/8 of its size
+            if image.format != "HEIF":  # it would take a thumbnail, which may show something else
+                image.draft(None, (2 * side, 2 * side))  # JPEG only: decoded at 1/2, 1/4 or 1/8 of its size
             # A progressive JPEG is held in full whatever comes out of it.
             held = math.prod(full if image.info.get("progressive") else image.size)
-            with _large if held > LARGE else contextlib.nullcontext():
+            with _large if held > LARGE or image.format == "AVIF" else contextlib.nullcontext():
                 image.load()
                 plain, turn = to_plain(image), _orientation(image)
                 upright = plain.transpose(_UPRIGHT[turn]) if turn in _UPRIGHT else plain
@@ -114,11 +126,11 @@ def _plain_picture(path: str | Path, side: int) -> Iterator[tuple[Image.Image, t
     except (BadPicture, MemoryError):
         raise
     except UnknownMode as error:
-        raise BadPicture(str(error)) from None
+        raise BadPicture(str(error), "unsupported pixels") from None
     except PermissionError:
-        raise BadPicture("may not be read (permission denied)") from None
+        raise BadPicture("may not be read (permission denied)", "no permission") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise BadPicture(f"too many pixels; the limit is {PIXEL_BUDGET // 10**6} million") from None
+        raise BadPicture(f"too many pixels; the limit is {PIXEL_BUDGET // 10**6} million", "too large") from None
     except Exception as error:  # the parsers raise whatever they stumble over
         _check_memory(path, held, error)
         raise BadPicture(f"truncated or damaged ({_in_one_line(error)})") from None
@@ -139,29 +151,38 @@ def _check_kind(path: str | Path) -> None:
     try:
         status = os.stat(path)
     except FileNotFoundError:
-        raise BadPicture("a broken link" if os.path.islink(path) else "there is no such file") from None
+        raise BadPicture("a broken link" if os.path.islink(path) else "there is no such file", "missing") from None
     except PermissionError:
         raise
     except (OSError, ValueError) as error:  # links in a circle, a name too long, a zero byte in a name
         reason = "a link in a circle" if os.path.islink(path) else f"cannot be opened ({_in_one_line(error)})"
-        raise BadPicture(reason) from None
+        raise BadPicture(reason, "missing") from None
     if stat.S_ISDIR(status.st_mode):
-        readable = os.access(path, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
-        raise BadPicture("a folder, not a picture" if readable else "a folder that may not be read (permission denied)")
+        open_to_us = os.access(path, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
+        if open_to_us:
+            raise BadPicture("a folder, not a picture", "not a file")
+        raise BadPicture("a folder that may not be read (permission denied)", "no permission")
     if not stat.S_ISREG(status.st_mode):
-        raise BadPicture("not a regular file (a pipe, a socket or a device)")
+        raise BadPicture("not a regular file (a pipe, a socket or a device)", "not a file")
     if status.st_size == 0:
-        raise BadPicture("the file is empty")
+        raise BadPicture("the file is empty", "empty")
     if status.st_size > FILE_BUDGET:
-        raise BadPicture(f"the file has {status.st_size:,} bytes; the limit is {FILE_BUDGET:,}")
+        raise BadPicture(f"the file has {status.st_size:,} bytes; the limit is {FILE_BUDGET:,}", "too large")
 
 
-def _identify(file: IO[bytes]) -> Image.Image:
-    """By content, never by name."""
+def _identify(path: str | Path, file: IO[bytes]) -> Image.Image:
+    """By content. The name only tells camera raws from TIFF files, and what to do with a file that is not read."""
+    found = recognize(file.read(HEAD), os.path.splitext(os.fspath(path))[1])
+    file.seek(0)
+    if found is not None and not decodable(found):
+        raise BadPicture(found.remedy, found.label)
     try:
-        return Image.open(file, formats=FORMATS)
+        return Image.open(file, formats=(found or STANDARD).openers)
     except UnidentifiedImageError:
-        raise BadPicture(f"not a picture, or a damaged one (none of {', '.join(FORMATS)})") from None
+        if found in (AVIF, HEIC):
+            raise BadPicture(f"truncated or damaged (no {found.openers[0]} picture in it)") from None
+        what = f"not a picture, or a damaged one (none of {', '.join(readable())})"
+        raise BadPicture(what, "damaged" if found else "not a picture") from None
 
 
 def _check_size(image: Image.Image) -> None:
@@ -170,41 +191,21 @@ def _check_size(image: Image.Image) -> None:
         if width < 1 or height < 1:
             raise BadPicture(f"the picture has {width}x{height} pixels")
         if width * height > PIXEL_BUDGET:
-            raise BadPicture(f"{width}x{height} pixels; the limit is {PIXEL_BUDGET // 10**6} million")
+            raise BadPicture(f"{width}x{height} pixels; the limit is {PIXEL_BUDGET // 10**6} million", "too large")
 
 
 def _orientation(image: Image.Image) -> int:
-    """How the camera was held, 1..8. A picture is not bad because its EXIF data are. Pillow turns TIFF files itself."""
+    """How the camera was held, 1..8. A picture is not bad because its EXIF data are. TIFF and HEIC files come
+    upright already.
+    """
     with contextlib.suppress(Exception):
         turn = image.getexif().get(ExifTags.Base.Orientation, 1)
         return turn if isinstance(turn, int) and 1 <= turn <= 8 else 1
     return 1
 
 
-def _fit(picture: Image.Image, height: int, width: int) -> npt.NDArray[np.uint8]:
-    """An L or RGB picture within (H, W, C), enlarged or reduced, the aspect kept."""
-    if picture.size != (width, height):
-        scale = min(width / picture.width, height / picture.height)
-        size = max(1, round(picture.width * scale)), max(1, round(picture.height * scale))
-        picture = picture.resize(size, Image.Resampling.BICUBIC, reducing_gap=3.0)
-    pixels = np.asarray(picture)
-    pixels = pixels.reshape(picture.height, picture.width, -1)
-    if picture.size == (width, height):
-        return pixels
-    canvas = np.empty((height, width, pixels.shape[2]), np.uint8)
-    canvas[:] = np.round(_border(pixels).mean(0))
-    top, left = (height - picture.height) // 2, (width - picture.width) // 2
-    canvas[top : top + picture.height, left : left + picture.width] = pixels
-    return canvas
-
-
-def _border(pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """The outermost pixels of (H, W, C), as (n, C)."""
-    return np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])
-
-
-def _is_coloured(pixels: npt.NDArray[np.uint8]) -> bool:
-    """(H, W, 3): do the channels differ visibly in one pixel of fifty? The noise of a grey JPEG or scan does not."""
+def _is_colored(pixels: npt.NDArray[np.uint8]) -> bool:
+    """(H, W, 3): do the channels differ visibly in one pixel of fifty? The noise of a gray JPEG or scan does not."""
     spread = pixels.max(2).astype(int) - pixels.min(2)
     return bool((spread > 24).mean() >= 0.02)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .room import check_room
+from ..config.memory import check_memory
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 DEFLATE_RATIO = 1100
@@ -31,7 +31,7 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
             # A lie about the size is noticed before the memory is taken.
             if size > packed * (DEFLATE_RATIO if path.suffix == ".gz" else 1):
                 raise ValueError(f"{path} is truncated or damaged: {packed} bytes cannot hold the {size} of its header")
-            check_room(size, path)
+            check_memory(size, path)
             content = file.read(size + 1)
     except (OSError, EOFError, MemoryError, zlib.error) as error:
         raise ValueError(f"cannot read {path}: {error}") from None

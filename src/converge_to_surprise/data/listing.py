@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
+from .formats import HEAD, NO_PICTURES, READ, UNREAD, decodable, recognize
+
 JUNK = frozenset({"__macosx", "@eadir", "$recycle.bin", "system volume information"})
 """Folders in which systems keep copies of their own."""
 
@@ -32,10 +33,11 @@ class Listing:
 
 
 def list_folder(folder: str | Path) -> Listing:
-    """All files under a folder whose name ends like a picture's, sorted by name.
+    """All files under a folder that look like pictures, sorted by name: also those that will not be read.
 
-    Links are followed, but every real folder is visited once, so that links in a circle end. Hidden files and folders
-    are left out. What cannot be opened is listed all the same: the decoder will say why.
+    A known ending is enough. Files with no ending or an unknown one are opened, and their first bytes decide. Links are
+    followed, but every real folder is visited once, so that links in a circle end. Hidden files and folders are left
+    out. What cannot be opened is listed all the same: the decoder will say why.
     """
     root = os.path.abspath(folder)
     if not os.path.isdir(root):
@@ -72,7 +74,11 @@ def with_folder_classes(listing: Listing) -> Listing:
 
 def _folder_sizes(listing: Listing) -> Counter[str]:
     """Pictures per folder directly below; loose ones count under the empty name."""
-    return Counter(name.split("/", 1)[0] if "/" in name else "" for name in listing.names if _is_picture(name))
+    return Counter(
+        name.split("/", 1)[0] if "/" in name else ""
+        for name, path in zip(listing.names, listing.paths, strict=True)
+        if _is_read(path)
+    )
 
 
 def _walk(root: str) -> Iterator[str]:
@@ -97,20 +103,48 @@ def _walk(root: str) -> Iterator[str]:
             kind = _kind(entry)
             if kind == "folder":
                 (linked if entry.is_symlink() else waiting).append(entry.path)
-            elif _is_picture(entry.name) or (kind == "broken" and not os.path.splitext(entry.name)[1]):
+            elif _is_picture(entry.path, kind):
                 yield entry.path
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    """A folder, a file, or broken: a link that leads nowhere, perhaps once to a folder."""
+    """A folder, a file, something else (a pipe), or broken: a link that leads nowhere, perhaps once to a folder."""
     try:
-        return "folder" if stat.S_ISDIR(entry.stat().st_mode) else "file"
+        mode = entry.stat().st_mode
     except OSError:
         return "broken"
+    return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
 
-def _is_picture(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in EXTENSIONS
+def _is_picture(path: str, kind: str) -> bool:
+    """Does it look like a picture, by its name or else by its first bytes?"""
+    ending = _ending(path)
+    if ending in READ or ending in UNREAD:
+        return True
+    if kind == "broken":
+        return not ending
+    return kind == "file" and ending not in NO_PICTURES and recognize(_head(path)) is not None
+
+
+def _is_read(path: str) -> bool:
+    """Is it a picture that is read, unless it is damaged?"""
+    if (ending := _ending(path)) in READ:
+        return True
+    found = recognize(_head(path), ending) if os.path.isfile(path) else None
+    return found is not None and decodable(found)
+
+
+def _ending(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
+
+
+def _head(path: str) -> bytes:
+    """The first bytes of a file; none if it cannot be opened."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read(HEAD)
+    except OSError:
+        return b""
 
 
 def _shown(path: str) -> str:

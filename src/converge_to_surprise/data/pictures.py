@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .decode import BadPicture, Shape, decode
 from .listing import Listing
-from .reading import Quarantined
+from .skipped import SkippedFile
 
 CHUNK = 256
 """Files in a chunk, at most."""
@@ -34,7 +34,7 @@ class Chunk(NamedTuple):
     """(n,) Where in the listing the pictures stand."""
     pixels: npt.NDArray[np.uint8]
     """(n, C, H, W)"""
-    quarantined: list[Quarantined]
+    quarantined: list[SkippedFile]
 
 
 def stream(
@@ -64,13 +64,13 @@ def stream(
 def _decode_block(listing: Listing, shape: Shape, start: int, stop: int) -> Chunk:
     positions: list[int] = []
     pixels = np.empty((stop - start, *shape), np.uint8)
-    quarantined: list[Quarantined] = []
+    quarantined: list[SkippedFile] = []
     for position in range(start, stop):
         try:
             pixels[len(positions)] = decode(listing.paths[position], shape)
             positions.append(position)
         except BadPicture as bad:
-            quarantined.append(Quarantined(listing.names[position], str(bad)))
+            quarantined.append(SkippedFile(listing.names[position], str(bad), bad.kind))
     return Chunk(start, stop, np.array(positions, np.int64), pixels[: len(positions)], quarantined)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-import warnings
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
-Array = npt.NDArray[Any]
+from .arrays import BYTES, SHARES, Array, Sizing, natural_scale, to_images, to_nchw
 
 CHECKED = 1024
 """Images looked at together: there may be more than fit into memory, and the first few settle most questions."""
@@ -34,18 +33,40 @@ class ImageStore:
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of one image."""
+        channels, height, width = self.images.shape[1:]
+        return channels, height, width
 
-def to_store(pixels: Array, labels: Array | None, name: str) -> ImageStore:
-    """Check an array of images and bring it to uint8 (N, C, H, W). ``name`` is what messages call it."""
-    images = _to_bytes(to_nchw(np.asarray(pixels), name), name)
-    on_disk = isinstance(pixels, np.memmap) and np.may_share_memory(images, pixels)
-    if len(images) == 0:
+
+def to_store(pixels: Array, labels: Array | None, name: str, sizing: Sizing | None = None) -> ImageStore:
+    """Check an array of images and bring it to uint8 (N, C, H, W), as it is or as large as ``sizing`` asks for.
+
+    ``name`` is what messages call it. Values beyond 0..255 are refused: a file does not tell which of them mean black
+    and white, and another file of the same images could have others.
+    """
+    numbers = to_nchw(np.asarray(pixels), name)
+    if len(numbers) == 0:
         raise ValueError(f"{name} holds no images")
-    if images.size == 0:
-        raise ValueError(f"{name} holds images of {images.shape[2]}x{images.shape[3]} pixels")
-    checked, words = (None, None) if labels is None else _check_labels(np.asarray(labels), len(images), name)
-    # What lies on disk stays there, in whatever order its pixels have: in memory there may be no room for it.
-    return ImageStore(_to_tensor(images if on_disk else np.ascontiguousarray(images)), checked, class_names=words)
+    if numbers.size == 0:
+        raise ValueError(f"{name} holds images of {numbers.shape[2]}x{numbers.shape[3]} pixels")
+    scale = natural_scale(numbers, name)
+    if scale not in (BYTES, SHARES):
+        raise ValueError(
+            f"{name} has pixels from {scale.low:g} to {scale.high:g}; "
+            "they must lie in 0..255, or in 0..1 for floats: scale them before they are saved"
+        )
+    checked, words = (None, None) if labels is None else _check_labels(np.asarray(labels), len(numbers), name)
+    return ImageStore(to_images(numbers, scale, name, sizing), checked, class_names=words)
+
+
+def fingerprint(images: Tensor) -> str:
+    """SHA-256 over shape and pixels."""
+    digest = hashlib.sha256(repr(tuple(images.shape)).encode())
+    for start in range(0, len(images), 4096):
+        digest.update(images[start : start + 4096].contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def map_array(path: Path) -> Any:
@@ -67,13 +88,6 @@ def _parts(flat: Tensor) -> Iterator[Tensor]:
     return (flat[start : start + CHECKED] for start in range(0, len(flat), CHECKED))
 
 
-def _to_tensor(images: npt.NDArray[np.uint8]) -> Tensor:
-    """Without a copy. Images are never written to, so that torch need not warn where that is impossible."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        return torch.from_numpy(images)
-
-
 def check_clusterable(store: ImageStore, name: str) -> None:
     """Refuse what no clustering can be learned from."""
     if len(store) < 2:
@@ -87,40 +101,7 @@ def check_clusterable(store: ImageStore, name: str) -> None:
         what = f"constant (every pixel is {int(flat[0, 0])})" if constant else "the same"
         raise ValueError(f"all {len(store)} images of {name} are {what}: there is nothing to tell apart")
     if all(bool((part == part[:, :1]).all()) for part in _parts(flat)):
-        raise ValueError(f"every image of {name} is constant (a single grey value): there is nothing to see in them")
-
-
-def to_nchw(pixels: Array, name: str) -> Array:
-    """(N, H, W), (N, H, W, C) or (N, C, H, W) as (N, C, H, W). ``name`` is what messages call it."""
-    if pixels.ndim == 3:
-        return pixels[:, None]
-    if pixels.ndim == 4 and pixels.shape[3] in (1, 3):
-        return pixels.transpose(0, 3, 1, 2)
-    if pixels.ndim == 4 and pixels.shape[1] in (1, 3):
-        return pixels
-    raise ValueError(
-        f"{name} has shape {pixels.shape}; images are (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels"
-    )
-
-
-def _to_bytes(pixels: Array, name: str) -> npt.NDArray[np.uint8]:
-    """Pixels as 0..255: bytes as they are, booleans as black and white, floats from [0, 1] or [0, 255]."""
-    if pixels.dtype == np.uint8 or pixels.size == 0:
-        return pixels.astype(np.uint8, copy=False)
-    if pixels.dtype == np.bool_:
-        return pixels.astype(np.uint8) * np.uint8(255)
-    if not (np.issubdtype(pixels.dtype, np.floating) or np.issubdtype(pixels.dtype, np.integer)):
-        raise ValueError(f"{name} has dtype {pixels.dtype}; pixels are uint8, bool, integers 0..255 or floats")
-    low, high = pixels.min(), pixels.max()
-    if not (np.isfinite(low) and np.isfinite(high)):
-        where = np.argwhere(~np.isfinite(pixels))[0]
-        raise ValueError(
-            f"{name} has a pixel that is {pixels[tuple(where)]} in image {where[0]}; pixels must be finite"
-        )
-    if low < 0 or high > 255:
-        raise ValueError(f"{name} has pixels from {low} to {high}; they must lie in 0..255, or in 0..1 for floats")
-    scale = 255 if np.issubdtype(pixels.dtype, np.floating) and high <= 1 else 1
-    return np.round(pixels * scale).astype(np.uint8)
+        raise ValueError(f"every image of {name} is constant (a single gray value): there is nothing to see in them")
 
 
 def _check_labels(labels: Array, images: int, name: str) -> tuple[npt.NDArray[np.int64], list[str] | None]:

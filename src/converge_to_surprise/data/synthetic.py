@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def striped_images(count: int, side: int = 8, seed: int = 0) -> tuple[Tensor, npt.NDArray[np.int64]]:
-    """Bright horizontal or vertical bars on a noisy ground, uint8 (N, 1, H, W), and which of the two each image is."""
+    """Bright horizontal or vertical bars on a noisy background, uint8 (N, 1, H, W), and which of the two each image is."""
     rng = np.random.default_rng(seed)
     classes = rng.integers(0, 2, count)
     pixels = rng.integers(0, 60, (count, side, side))

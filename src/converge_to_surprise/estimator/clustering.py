@@ -15,22 +15,23 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from .. import configfile, presets
-from ..config import Config, SearchName
+from ..config import Config, SearchName, presets
+from ..config import files as configfile
+from ..config.images import Color
+from ..config.storage import write_atomically
 from ..core import surprise
-from ..data.reading import Colour
 from ..data.store import ImageStore, check_clusterable
-from ..learn import devices
-from ..learn.backbone import Backbone
-from ..learn.record import Record
-from ..learn.trainer import Trainer, available_threads
-from ..run import onnxfile, session
-from ..run.files import write_atomically
-from ..run.model import Model, Prediction
-from ..run.result import judge
-from ..screen import ProgressDisplay
-from .inputs import Input, first_input, later_input, seed_of, whole_number
-from .state import Fitted, from_bytes, to_bytes
+from ..model import onnx_file as onnxfile
+from ..model.assessment import evaluate
+from ..model.backbone import Backbone
+from ..model.cluster_model import Model, Prediction
+from ..runs.progress import ProgressDisplay
+from ..search.memory_plan import check_fit_memory
+from ..search.record import Record
+from ..search.restarts import Restarts
+from ..search.threads import available_threads
+from .inputs import Input, first_input, integer, later_input, seed_of
+from .state import FittedState, from_bytes, to_bytes
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
@@ -44,35 +45,37 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     max_clusters : int
         Outputs of the network: the upper bound on the number of clusters.
     n_clusters : int or None
-        Cut the merge tree at this many clusters. None lets the images say.
+        Cut the merge tree at this many clusters. None: read from the data.
     preset : {"fast", "paper"}
-        ``fast``: minutes on a laptop. ``paper``: the paper's method and numbers to the letter.
+        ``fast``: minutes on a laptop. ``paper``: the paper's method and hyper-parameters.
     search : {"relaxed", "evolution"} or None
-        In place of the preset's search.
+        Instead of the preset's search.
     n_init : int or None
-        Random starts; the one with the most even clusters is taken. None: two with the fast preset's search, else one.
+        Number of initializations; the one with the best balanced clusters is selected. None: two with the fast preset's
+        search, otherwise one.
     augmentation : {"auto", "mnist", "fashion-mnist", "usps", "digits"}
-        Which changes of a picture mean nothing: by default those that suit most pictures of their size. Those of a
-        named data set are for things on black ground, which is then not removed.
+        Which changes of an image carry no meaning: by default those that suit most images of their size. Those of a
+        named data set are for objects on black background, which is then not removed.
     image_shape : tuple or None
         Shape of one image, (H, W), (H, W, C) or (C, H, W), if X is a 2-D array of flattened images. None takes
         squares where that is possible.
-    image_size, colour
-        If X is a list of paths: longer side in pixels, and "auto", "grey" or "rgb".
+    image_size, color
+        Longer side in pixels to which images are brought, from 8 to 1024 (None: 48, or less if they are smaller), and,
+        if X is a list of paths, "auto", "gray" or "rgb".
     settings : dict or None
-        Any other number of the run, laid over the preset as in a configuration file, for example
+        Any other setting, laid over the preset as in a configuration file, for example
         ``{"relaxed": {"temperature": 0.03}, "schedule": ["search=relaxed:20", "merge=merge:1", "refine=refine:10"]}``.
     backbone : torch.nn.Module or None
-        A network of your own from views (B, C, H, W), values in [0, 1], to features (B, D), in place of ResNet-9.
-        It is copied, never changed.
+        Your own network from views (B, C, H, W) with values in [0, 1] to features (B, D), instead of ResNet-9. It is
+        copied, not changed.
     freeze_backbone : bool
         Train the heads only.
     min_confidence : float
-        Images whose confidence is lower belong nowhere: their label is -1.
+        Images with a lower confidence get the label -1.
     device : str
-        "cuda", "mps" or "cpu"; "auto" takes the first of them that is there.
+        "cuda", "mps" or "cpu"; "auto": the first of them that is available.
     n_threads : int or None
-        Processor threads; None takes what the machine offers.
+        CPU threads; None: all that are available. The clusters repeat only with the same number of threads.
     random_state : int, RandomState or None
     verbose : bool
         Show a progress bar.
@@ -82,10 +85,10 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     labels_ : (N,) cluster of every training image, 0 being the largest
     probabilities_ : (N,) confidence of every label: the probability that an augmented view gets the same cluster
     n_clusters_ : number of clusters found
-    surprise_ : list of one dict per cluster: size, surprise, nats (-log p), agreement of the views
-    merge_tree_ : list of joins (kept, gone, phi), weakest border first
+    cluster_info_ : list of one dict per cluster: size, surprise, nats (-log p), agreement of the views
+    merge_tree_ : list of merges (into, merged, phi), weakest boundary first
     history_ : list of one dict per step
-    quarantine_ : list of (file, reason) for pictures that could not be read
+    quarantine_ : list of (file, reason, kind) for pictures that could not be read
     n_features_in_ : values per image
 
     Examples
@@ -110,7 +113,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         augmentation: Literal["auto", "mnist", "fashion-mnist", "usps", "digits"] = "auto",
         image_shape: tuple[int, ...] | None = None,
         image_size: int | None = None,
-        colour: Colour = "auto",
+        color: Color = "auto",
         settings: Mapping[str, Any] | None = None,
         backbone: nn.Module | None = None,
         freeze_backbone: bool = False,
@@ -128,7 +131,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.augmentation = augmentation
         self.image_shape = image_shape
         self.image_size = image_size
-        self.colour = colour
+        self.color = color
         self.settings = settings
         self.backbone = backbone
         self.freeze_backbone = freeze_backbone
@@ -147,22 +150,24 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """Find the clusters of images X; ``y`` is ignored.
 
         X: (N, H, W), (N, H, W, C) or (N, C, H, W) arrays or tensors, (N, values) with ``image_shape``, or paths.
+        Values are taken as 0..255, or as 0..1 if they are floats and none is larger; if some lie beyond 0..255, the
+        least becomes black and the largest white, here and for all images that are given later.
         """
         if not 0 <= self.min_confidence <= 1:
             raise ValueError(f"min_confidence is {self.min_confidence}; it must lie in 0..1")
         given = first_input(self, X)
         check_clusterable(ImageStore(given.images), "X")
         config = self._config(len(given.images), given.shape)
-        devices.check(config.device)
-        # A backbone may draw from torch's global generator (dropout): what it draws follows from a start's seed too.
+        check_fit_memory(given.images.shape, config, own_network=self.backbone is None)
+        # A backbone may draw from torch's global generator (dropout), which is seeded for every initialization.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            trainer = Trainer(given.images, config, backbone=self._backbone(given.shape, config))
-            history = [asdict(record) for record in self._train(trainer)]
-        finished = session.finish(trainer)
+            search = Restarts(given.images, config, backbone=self._backbone(given.shape, config))
+            history = [asdict(record) for record in self._train(search)]
+        fitted = search.finish()
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
-        given = replace(given, images=given.images[:0])
-        self._take(Fitted(*finished, given, self.n_features_in_, names, history))
+        given = replace(given, images=torch.empty(0, *given.shape, dtype=torch.uint8))
+        self._set_fitted(FittedState(fitted, given, self.n_features_in_, names, history))
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Labels:
@@ -178,7 +183,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """The probability of every cluster. (N, n_clusters_)"""
         return self._each(X, lambda part: part.probabilities[:, : self.n_clusters_].numpy(), 0)
 
-    def score_views(self, X: Any) -> Floats:
+    def confidence(self, X: Any) -> Floats:
         """The confidence of each image's cluster: the probability that an augmented view gets it too. (N,)"""
         return self._each(X, lambda part: part.confidence.numpy(), 0)
 
@@ -189,22 +194,29 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def score(self, X: Any, y: Any = None) -> float:
         """Orderliness Ω of the two views' clusters: at least 1, higher is better; ``y`` is ignored."""
         groups = torch.tensor(self._model().groups)
-        readings = [(part.view_i, part.view_j) for part in self.model_.read(self._again(X).images)]
-        labels_i, labels_j = (groups[torch.cat(part)] for part in zip(*readings, strict=True))
+        outputs = self.model_.run_all(self._later(X).images)
+        labels_i, labels_j = groups[outputs.view_i], groups[outputs.view_j]
         return float(surprise.orderliness(surprise.joint_counts(labels_i, labels_j, len(groups))))
 
     def cut(self, n_clusters: int | None = None) -> Self:
-        """Read the merge tree at another number of clusters, without training. None: where it was cut by itself."""
+        """A new estimator with the merge tree cut at another number of clusters, without training.
+
+        None: where the fit cut it. This estimator is not changed.
+        """
         model = self._model()
-        clusters = model.merged.clusters if n_clusters is None and model.merged is not None else n_clusters
-        if clusters is not None:
-            self._take(replace(self.fitted_, model=model.cut(clusters)))
-        return self
+        wanted = model.merge_result.n_clusters if n_clusters is None and model.merge_result is not None else n_clusters
+        twin = type(self)(**self.get_params(deep=False))
+        state = self._fitted
+        if wanted is not None:
+            cut = model.cut(integer("n_clusters", wanted))
+            state = replace(state, fitted=state.fitted._replace(model=cut))
+        twin._set_fitted(state)
+        return twin
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one file: weights, settings, labels. No code is in it: see ``load``."""
+        """Write everything to one file: weights, settings, labels, no code. ``load`` reads it."""
         self._model()
-        write_atomically(Path(path), to_bytes(self.fitted_, self.get_params(deep=False)))
+        write_atomically(Path(path), to_bytes(self._fitted, self.get_params(deep=False)))
 
     @classmethod
     def load(cls, path: str | Path, backbone: nn.Module | None = None) -> Self:
@@ -219,73 +231,71 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     @classmethod
     def _loaded(cls, content: bytes, name: str, backbone: nn.Module | None) -> Self:
-        fitted, params = from_bytes(content, name, backbone)
+        state, params = from_bytes(content, name, backbone)
         estimator = cls(**params | {"backbone": backbone})
-        estimator._take(fitted)
+        estimator._set_fitted(state)
         return estimator
 
     def __getstate__(self) -> dict[str, Any]:
         params = self.get_params(deep=False)
-        return {"params": params, "fitted": to_bytes(self.fitted_, params) if hasattr(self, "fitted_") else None}
+        return {"params": params, "fitted": to_bytes(self._fitted, params) if hasattr(self, "_fitted") else None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state["params"])  # type: ignore[misc]
         if state["fitted"] is not None:
-            self._take(from_bytes(state["fitted"], "in the pickle", self.backbone)[0])
+            self._set_fitted(from_bytes(state["fitted"], "in the pickle", self.backbone)[0])
 
-    def _take(self, fitted: Fitted) -> None:
-        """Everything that was learned, as scikit-learn wants it."""
-        self.fitted_ = fitted
-        self.model_: Model = fitted.model
-        prediction = self.model_.name(fitted.reading)
-        self.labels_: Labels = fitted.given.spread(self._labels(prediction), -1)
-        self.probabilities_: Floats = fitted.given.spread(prediction.confidence.numpy(), 0)
-        self.n_clusters_ = self.model_.clusters
+    def _set_fitted(self, state: FittedState) -> None:
+        """Set the learned attributes."""
+        self._fitted = state
+        self.model_: Model = state.fitted.model
+        prediction = self.model_.interpret(state.outputs)
+        self.labels_: Labels = state.given.spread(self._labels(prediction), -1)
+        self.probabilities_: Floats = state.given.spread(prediction.confidence.numpy(), 0)
+        self.n_clusters_ = self.model_.n_clusters
         columns = ("cluster", "size", "surprise", "nats", "agreement", "surprising")
-        table = judge(self.model_, fitted.reading, None, both=True).clusters
-        self.surprise_ = [{name: getattr(row, name) for name in columns} for row in table]
-        self.merge_tree_ = [] if self.model_.merged is None else list(self.model_.merged.joins)
-        self.history_ = fitted.history
-        self.quarantine_ = fitted.given.quarantine
-        self.n_features_in_ = fitted.features_in
-        if fitted.feature_names is not None:
-            self.feature_names_in_ = np.array(fitted.feature_names, dtype=object)
-        self._n_features_out = self.model_.labeller.network.head.in_features
+        table = evaluate(self.model_, state.outputs, None, both=True).clusters
+        self.cluster_info_ = [{name: getattr(row, name) for name in columns} for row in table]
+        self.merge_tree_ = [] if self.model_.merge_result is None else list(self.model_.merge_result.steps)
+        self.history_ = state.history
+        self.quarantine_ = state.given.quarantine
+        self.n_features_in_ = state.features_in
+        if state.feature_names is not None:
+            self.feature_names_in_ = np.array(state.feature_names, dtype=object)
+        self._n_features_out = self.model_.active.network.head.in_features
 
     def _labels(self, prediction: Prediction) -> Labels:
-        sure = prediction.confidence >= self.min_confidence
-        labels: Labels = torch.where(sure, prediction.cluster, -1).numpy()
-        return labels
+        return np.asarray(torch.where(prediction.confidence >= self.min_confidence, prediction.cluster, -1))
 
     def _model(self) -> Model:
         check_is_fitted(self)
         return self.model_
 
-    def _again(self, X: Any) -> Input:
-        return later_input(self, X, self._model().shape, self.fitted_.given.scale)
+    def _later(self, X: Any) -> Input:
+        return later_input(self, X, self._model().shape, self._fitted.given.scale)
 
-    def _each(self, X: Any, look: Callable[[Prediction], Any], missing: float) -> npt.NDArray[Any]:
-        """What ``look`` makes of the predictions for all images; ``missing`` for files that cannot be read."""
-        given = self._again(X)
-        return given.spread(np.concatenate([look(part) for part in self.model_.predict(given.images)]), missing)
+    def _each(self, X: Any, function: Callable[[Prediction], Any], missing: float) -> npt.NDArray[Any]:
+        """``function`` of the predictions for all images; ``missing`` for files that cannot be read."""
+        given = self._later(X)
+        return given.spread(np.concatenate([function(part) for part in self.model_.predict(given.images)]), missing)
 
-    def _train(self, trainer: Trainer) -> Iterator[Record]:
-        """Work through the schedule, with a progress bar if wanted."""
-        with ProgressDisplay(Console(quiet=not self.verbose), trainer.total, 0) as show:
-            for record in trainer.run():
+    def _train(self, search: Restarts) -> Iterator[Record]:
+        """Work through the schedule, with a progress bar if ``verbose``."""
+        with ProgressDisplay(Console(quiet=not self.verbose), search.total, 0) as show:
+            for record in search.run():
                 show(record)
                 yield record
-                if trainer.next_seed is not None:
-                    torch.manual_seed(trainer.next_seed)
+                if search.next_seed is not None:
+                    torch.manual_seed(search.next_seed)
 
     def _config(self, images: int, shape: tuple[int, int, int]) -> Config:
         given = self.backbone is not None
         base = presets.resolve(self.preset, self.search, self.augmentation, images, shape, backbone=given)
         base = replace(
             base,
-            starts=base.starts if self.n_init is None else whole_number("n_init", self.n_init),
-            network=replace(base.network, clusters=whole_number("max_clusters", self.max_clusters)),
-            merge=replace(base.merge, clusters=whole_number("n_clusters", self.n_clusters or 0)),
+            n_init=base.n_init if self.n_init is None else integer("n_init", self.n_init),
+            max_clusters=integer("max_clusters", self.max_clusters),
+            n_clusters=None if self.n_clusters is None else integer("n_clusters", self.n_clusters),
         )
         config = configfile.overlay(base, dict(self.settings or {}))
         return replace(
@@ -295,6 +305,5 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _backbone(self, shape: tuple[int, int, int], config: Config) -> Backbone | None:
         if self.backbone is None:
             return None
-        channels, height, width = shape
         scale = config.views.upsample
-        return Backbone.probe(self.backbone, self.freeze_backbone, (channels, height * scale, width * scale))
+        return Backbone.probe(self.backbone, self.freeze_backbone, (shape[0], shape[1] * scale, shape[2] * scale))

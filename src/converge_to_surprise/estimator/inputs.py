@@ -16,12 +16,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from ..data.arrays import Scale, natural_scale, to_bytes, to_numpy, unflatten
+from ..config.images import ImageOptions
+from ..data.arrays import BYTES, Scale, natural_scale, to_images, to_nchw, to_numpy, unflatten
 from ..data.datasets import open_listing
 from ..data.listing import Listing, list_paths
 from ..data.pictures import stream
-from ..data.reading import Quarantined, Reading, nothing_readable, working_shape
-from ..data.store import to_nchw
+from ..data.skipped import SkippedFile, nothing_readable
+from ..data.working_size import array_size, size_like, working_shape
 
 if TYPE_CHECKING:
     from .clustering import SurpriseClustering
@@ -41,7 +42,7 @@ class Input:
     """(n,) Which of the images given could be read; None means all."""
     count: int
     """Images given."""
-    quarantine: list[Quarantined]
+    quarantine: list[SkippedFile]
 
     @property
     def shape(self) -> Shape:
@@ -59,17 +60,18 @@ class Input:
 
 def first_input(estimator: SurpriseClustering, given: Any) -> Input:
     """The images to learn from."""
+    reading = ImageOptions(image_size=estimator.image_size, color=estimator.color, threads=estimator.n_threads or 0)
     listing = _listing(given)
     if listing is not None:
-        reading = Reading(image_size=estimator.image_size, colour=estimator.colour, threads=estimator.n_threads or 0)
         found = _decoded(listing, working_shape(listing, reading), reading.threads)
         estimator.n_features_in_ = math.prod(found.shape)
         if hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
         return found
     pixels = _pixels(estimator, given, reset=True)
-    scale = natural_scale(pixels)
-    return Input(to_bytes(pixels, scale), scale, None, len(pixels), [])
+    scale = natural_scale(pixels, "X")
+    images = to_images(pixels, scale, "X", lambda own: array_size(own, reading.image_size))
+    return Input(images, scale, None, len(pixels), [])
 
 
 def later_input(estimator: SurpriseClustering, given: Any, shape: Shape, scale: Scale) -> Input:
@@ -78,9 +80,9 @@ def later_input(estimator: SurpriseClustering, given: Any, shape: Shape, scale: 
     if listing is not None:
         return _decoded(listing, shape, estimator.n_threads or 0)
     pixels = _pixels(estimator, given, reset=False)
-    if pixels.shape[1:] != shape:
-        raise ValueError(f"X has images of shape {pixels.shape[1:]} (C, H, W); the model was fitted on {shape}")
-    return Input(to_bytes(pixels, scale), scale, None, len(pixels), [])
+    natural_scale(pixels, "X")  # refuses what is not finite
+    images = to_images(pixels, scale, "X", lambda own: size_like(own, shape, "X"))
+    return Input(images, scale, None, len(pixels), [])
 
 
 def _listing(given: Any) -> Listing | None:
@@ -102,7 +104,7 @@ def _listing(given: Any) -> Listing | None:
 def _decoded(listing: Listing, shape: Shape, threads: int) -> Input:
     pixels: list[npt.NDArray[np.uint8]] = []
     kept: list[npt.NDArray[np.int64]] = []
-    quarantine: list[Quarantined] = []
+    quarantine: list[SkippedFile] = []
     for chunk in stream(listing, shape, threads):
         pixels.append(chunk.pixels)
         kept.append(chunk.positions)
@@ -111,7 +113,7 @@ def _decoded(listing: Listing, shape: Shape, threads: int) -> Input:
     if not len(positions):
         raise ValueError(nothing_readable(listing, quarantine))
     images = torch.from_numpy(np.concatenate(pixels))
-    return Input(images, Scale(0, 255), positions if quarantine else None, len(listing), quarantine)
+    return Input(images, BYTES, positions if quarantine else None, len(listing), quarantine)
 
 
 def _pixels(estimator: SurpriseClustering, given: Any, reset: bool) -> npt.NDArray[Any]:
@@ -125,14 +127,9 @@ def _pixels(estimator: SurpriseClustering, given: Any, reset: bool) -> npt.NDArr
         fewest = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
         rows = validate_data(estimator, table, reset=reset, dtype="numeric", **fewest)
         return unflatten(rows, estimator.image_shape)
-    pixels = to_numpy(given)
-    if not (np.issubdtype(pixels.dtype, np.number) or pixels.dtype == np.bool_) or np.iscomplexobj(pixels):
-        raise ValueError(f"X has dtype {pixels.dtype}; pixels are numbers")
-    pixels = to_nchw(pixels, "X")
+    pixels = to_nchw(to_numpy(given), "X")
     if pixels.size == 0:
         raise ValueError(f"X has shape {np.shape(given)}: there is no pixel in it")
-    if np.issubdtype(pixels.dtype, np.floating) and not np.isfinite(pixels).all():
-        raise ValueError(f"X has a pixel that is NaN or infinite in image {np.argwhere(~np.isfinite(pixels))[0][0]}")
     if reset:
         estimator.n_features_in_ = math.prod(pixels.shape[1:])
         if hasattr(estimator, "feature_names_in_"):
@@ -147,8 +144,8 @@ def seed_of(random_state: int | np.random.RandomState | None) -> int:
     return int(check_random_state(random_state).randint(2**31 - 1))
 
 
-def whole_number(name: str, value: Any) -> int:
-    """A parameter as Python's own kind of number, which can be saved."""
+def integer(name: str, value: Any) -> int:
+    """An integer parameter as a Python int, which can be saved."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ValueError(f"{name} is {value!r}; it must be a whole number")
+        raise ValueError(f"{name} is {value!r}; it must be an integer")
     return operator.index(value)

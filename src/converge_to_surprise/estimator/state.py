@@ -11,85 +11,80 @@ import torch
 from torch import Tensor, nn
 
 from ..data.arrays import Scale
-from ..data.reading import Quarantined
-from ..learn.labelling import Reading
-from ..run import modelfile
-from ..run.model import Model
+from ..data.skipped import SkippedFile
+from ..model import model_file
+from ..model.inference import Outputs
+from ..search.restarts import Fitted
 from .inputs import Input
 
 FORMAT = "SurpriseClustering"
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A model, what it says of the training images, and how they were made."""
+class FittedState:
+    """Everything that an estimator has learned."""
 
-    model: Model
-    final: Reading
-    """Of the merged network."""
-    searched: Reading | None
-    """Of the network before merging."""
+    fitted: Fitted
     given: Input
-    """Without the images themselves."""
+    """How the training images were converted; without the images."""
     features_in: int
     feature_names: list[str] | None
     history: list[dict[str, Any]]
 
     @property
-    def reading(self) -> Reading:
-        """What the network that is asked at the model's level says."""
-        finer = self.model.labeller is self.model.searched
-        return self.searched if finer and self.searched is not None else self.final
+    def outputs(self) -> Outputs:
+        """The outputs of the network that is active at the model's cut."""
+        model, outputs, unmerged = self.fitted
+        return unmerged if model.active is model.unmerged and unmerged is not None else outputs
 
 
-def to_bytes(fitted: Fitted, params: Mapping[str, Any]) -> bytes:
+def to_bytes(state: FittedState, params: Mapping[str, Any]) -> bytes:
     """Everything but the backbone's code."""
     arrays: dict[str, Tensor] = {}
-    for role, reading in (("final", fitted.final), ("searched", fitted.searched)):
-        if reading is not None:
-            arrays |= {f"{role}.{name}": value for name, value in reading._asdict().items()}
-    if fitted.given.kept is not None:
-        arrays["kept"] = torch.from_numpy(fitted.given.kept)
+    for role, outputs in (("final", state.fitted.outputs), ("unmerged", state.fitted.unmerged)):
+        if outputs is not None:
+            arrays |= {f"{role}.{name}": value for name, value in outputs._asdict().items()}
+    if state.given.kept is not None:
+        arrays["kept"] = torch.from_numpy(state.given.kept)
     plain = {name: value for name, value in params.items() if name != "backbone"}
     if not isinstance(plain["random_state"], int | np.integer | None):
         plain["random_state"] = None  # a generator has moved on: the seed that was drawn is in the model's settings
     extra = {
         "kind": FORMAT,
         "params": _plain(plain),
-        "scale": list(fitted.given.scale),
-        "count": fitted.given.count,
-        "quarantine": [list(entry) for entry in fitted.given.quarantine],
-        "features_in": fitted.features_in,
-        "feature_names": fitted.feature_names,
-        "history": fitted.history,
+        "scale": list(state.given.scale),
+        "count": state.given.count,
+        "quarantine": [list(entry) for entry in state.given.quarantine],
+        "features_in": state.features_in,
+        "feature_names": state.feature_names,
+        "history": state.history,
     }
-    return modelfile.to_bytes(fitted.model, arrays, extra)
+    return model_file.to_bytes(state.fitted.model, arrays, extra)
 
 
-def from_bytes(content: bytes, name: str, backbone: nn.Module | None) -> tuple[Fitted, dict[str, Any]]:
+def from_bytes(content: bytes, name: str, backbone: nn.Module | None) -> tuple[FittedState, dict[str, Any]]:
     """The inverse; also the estimator's parameters. ``name`` is what messages call it."""
-    model, arrays, extra = modelfile.from_bytes(content, name, backbone)
+    model, arrays, extra = model_file.from_bytes(content, name, backbone)
     if extra.get("kind") != FORMAT:
         raise ValueError(f"{name} is a model without an estimator; use it with `cts predict`")
     try:
-        readings = {
-            role: Reading(*(arrays[f"{role}.{field}"] for field in Reading._fields))
-            for role in ("final", "searched")
-            if f"{role}.output" in arrays
+        found = {
+            role: Outputs(*(arrays[f"{role}.{field}"] for field in Outputs._fields))
+            for role in ("final", "unmerged")
+            if f"{role}.winner" in arrays
         }
         kept = arrays["kept"].numpy() if "kept" in arrays else None
-        quarantine = [Quarantined(*entry) for entry in extra["quarantine"]]
+        quarantine = [SkippedFile(*entry) for entry in extra["quarantine"]]
         empty = torch.zeros(0, *model.shape, dtype=torch.uint8)
         given = Input(empty, Scale(*extra["scale"]), kept, extra["count"], quarantine)
         params = dict(extra["params"])
         params["image_shape"] = params["image_shape"] and tuple(params["image_shape"])
         names = extra["feature_names"]
-        fitted = Fitted(
-            model, readings["final"], readings.get("searched"), given, extra["features_in"], names, extra["history"]
-        )
+        fitted = Fitted(model, found["final"], found.get("unmerged"))
+        state = FittedState(fitted, given, extra["features_in"], names, extra["history"])
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"cannot read the estimator {name}: {error}") from None
-    return fitted, params
+    return state, params
 
 
 def _plain(value: Any) -> Any:

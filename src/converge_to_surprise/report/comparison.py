@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ..core.metrics import adjusted_rand_index, evenness, normalised_mutual_information
-from ..run.names import plain_names, read_names
-from ..run.result import read_result
-from ..run.rundir import RunFolder
+from ..core.metrics import adjusted_rand_index, balance, normalized_mutual_information
+from ..runs.annotations import no_annotations, read_annotations
+from ..runs.folder import RunFolder
+from ..runs.result import read_result
 from .content import Content
 from .history import curves
+from .image_data import Integers
 from .images import printable
-from .reading import Numbers
 from .settings import flat_settings
-from .words import counted, duration
+from .summary import counted, duration
 
 FIGURES = (
     ("clusters", "n_clusters_both", "{:d}"),
@@ -45,8 +45,8 @@ def compare_runs(runs: Sequence[RunFolder]) -> Content:
             )
     labels = [found_clusters(run, described[0].images) for run in runs]
     names = _distinct(runs)
-    alike = matrix(labels, adjusted_rand_index)
-    shared = likeness(alike)
+    agreement = matrix(labels, adjusted_rand_index)
+    shared = mean_agreement(agreement)
     return {
         "kind": "compare",
         "title": f"{counted(len(runs), 'run')} on {counted(described[0].images, 'image')}",
@@ -54,21 +54,21 @@ def compare_runs(runs: Sequence[RunFolder]) -> Content:
             {"name": name, "curves": curves(run.records()), "clusters": _clusters(run, numbers)}
             for name, run, numbers in zip(names, runs, labels, strict=True)
         ],
-        "results": [*_results(runs), ["like the other runs (mean ARI)", *(f"{value:.3f}" for value in shared)]],
-        "likest": names[shared.index(max(shared))] if len(runs) > 2 else None,
+        "results": [*_results(runs), ["agreement with the others (mean ARI)", *(f"{value:.3f}" for value in shared)]],
+        "consensus": names[shared.index(max(shared))] if len(runs) > 2 else None,
         "settings": _settings([flat_settings(description) for description in described]),
-        "ari": alike,
-        "nmi": matrix(labels, normalised_mutual_information),
+        "ari": agreement,
+        "nmi": matrix(labels, normalized_mutual_information),
         "flows": list(_flows(labels)),
     }
 
 
-def likeness(alike: list[list[float]]) -> list[float]:
+def mean_agreement(agreement: list[list[float]]) -> list[float]:
     """How much each run's clusters are like those of the others, on the average.
 
     What runs with different settings find is rather there than what one of them finds.
     """
-    return [(sum(row) - row[number]) / (len(row) - 1) for number, row in enumerate(alike)]
+    return [(sum(row) - row[number]) / (len(row) - 1) for number, row in enumerate(agreement)]
 
 
 def _distinct(runs: Sequence[RunFolder]) -> list[str]:
@@ -77,7 +77,7 @@ def _distinct(runs: Sequence[RunFolder]) -> list[str]:
     return short if len(set(short)) == len(short) else [printable(str(run.path)) for run in runs]
 
 
-def found_clusters(run: RunFolder, images: int) -> Numbers:
+def found_clusters(run: RunFolder, images: int) -> Integers:
     """The cluster of every image as the run found it, before a person changed anything. (N,)"""
     with run.labels.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         try:
@@ -89,11 +89,11 @@ def found_clusters(run: RunFolder, images: int) -> Numbers:
     return numbers
 
 
-def _clusters(run: RunFolder, labels: Numbers) -> list[Content]:
+def _clusters(run: RunFolder, labels: Integers) -> list[Content]:
     sizes = np.bincount(labels)
-    names = plain_names(len(sizes))
-    if run.names.is_file():
-        names = read_names(run.names, len(sizes), run.description().identity)
+    names = no_annotations(len(sizes))
+    if run.annotations.is_file():
+        names = read_annotations(run.annotations, len(sizes), run.description().identity)
     shown = [f"Cluster {number}" if name == str(number) else name for number, name in enumerate(names.names)]
     return [{"name": name, "size": int(size)} for name, size in zip(shown, sizes, strict=True)]
 
@@ -105,8 +105,8 @@ def _results(runs: Sequence[RunFolder]) -> list[list[str]]:
         for title, key, form in FIGURES
         if any(result.get(key) is not None for result in found)
     ]
-    even = [evenness(row["size"] for row in result["clusters"]) for result in found]
-    rows.append(["evenness", *(f"{value:.3f}" for value in even)])
+    even = [balance(row["size"] for row in result["clusters"]) for result in found]
+    rows.append(["balance", *(f"{value:.3f}" for value in even)])
     return [*rows, ["time", *(duration(result["seconds"]) for result in found)]]
 
 
@@ -119,16 +119,16 @@ def _settings(found: list[dict[str, str]]) -> list[Content]:
     return rows
 
 
-def matrix(labels: Sequence[Numbers], judge: Any) -> list[list[float]]:
-    """What ``judge`` says of every two runs, in both orders; 1 of a run and itself."""
+def matrix(labels: Sequence[Integers], score: Any) -> list[list[float]]:
+    """``score`` of every two runs; 1 of a run and itself."""
     table = np.eye(len(labels))
     for a in range(len(labels)):
         for b in range(a):
-            table[a, b] = table[b, a] = judge(labels[a], labels[b])
+            table[a, b] = table[b, a] = score(labels[a], labels[b])
     return [[round(float(value), 4) for value in row] for row in table]
 
 
-def _flows(labels: list[Numbers]) -> Iterator[list[list[int]]]:
+def _flows(labels: list[Integers]) -> Iterator[list[list[int]]]:
     """From each run to the next: how many images of cluster a are in cluster b."""
     for before, after in itertools.pairwise(labels):
         pairs, counts = np.unique(np.stack([before, after], 1), axis=0, return_counts=True)

@@ -10,34 +10,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from .. import __version__
+from ..config.images import ImageOptions
+from ..config.presets import canonical
+from ..core.panels import Panel, choose_panels
 from ..data import datasets
-from ..data.reading import Reading
-from ..data.store import ImageStore
-from ..learn import schedule
-from ..reproduce import panels
-from ..reproduce.purity import class_name
-from ..run.model import Model
-from ..run.names import Names, plain_names, read_names
-from ..run.opening import open_newest
-from ..run.result import read_result
-from ..run.rundir import Description, RunFolder
-from ..run.session import fingerprint
-from ..use.images import check_shape, load_shown
-from . import history, words
+from ..data.cache import Progress
+from ..data.store import ImageStore, fingerprint
+from ..model.cluster_model import Annotations, Model
+from ..runs.annotations import no_annotations, read_annotations
+from ..runs.folder import Description, RunFolder
+from ..runs.labels import SavedOutputs
+from ..runs.load import load_newest_model
+from ..runs.result import read_result
+from ..search import schedule
+from . import history, summary
+from .image_data import ImageData, Integers, image_data, label_images
 from .images import cells, columns, printable
 from .levels import levels, tree
 from .projection import project
-from .reading import Look, Numbers, look, saved_parts
 from .settings import flat_settings
 
 Content = dict[str, Any]
-"""What the page's program reads, ready for JSON."""
+"""The data of a page, ready for JSON."""
 
 LIVE_IMAGES = 2_000
-"""At most so many images are looked at while a run goes on."""
+"""Images that are labeled for the page while a run goes on, at most."""
 
 
 class Pictures(NamedTuple):
@@ -46,19 +45,19 @@ class Pictures(NamedTuple):
     store: ImageStore
     source: str
     own: bool
-    """Whether they are those that the run was made with."""
+    """Whether they are the run's training images."""
 
 
 def open_pictures(
-    run: RunFolder, source: str | None = None, data_dir: Path | None = None, console: Console | None = None
+    run: RunFolder, source: str | None = None, data_dir: Path | None = None, progress: Progress | None = None
 ) -> Pictures:
-    """The run's own images, or those of another source; decoding pictures is shown on the console."""
+    """The run's own images, or those of another source. ``progress`` receives the number of decoded pictures."""
     description = run.description()
     saved = None if description.data_dir is None else Path(description.data_dir)
     where = source or description.source
-    reading = Reading(labels=description.labels if source is None or Path(source).is_dir() else "none")
+    options = ImageOptions(labels=description.labels if source is None or Path(source).is_dir() else "none")
     try:
-        store = load_shown(where, data_dir or saved, reading, console or Console(quiet=True), description.shape).train
+        store = datasets.load(where, data_dir or saved, options, progress, description.shape).train
     except ValueError as error:
         if source is not None:
             raise
@@ -67,12 +66,11 @@ def open_pictures(
     own = fingerprint(store.images) == description.fingerprint
     if source is None and not own:
         raise ValueError(f"{where} does not hold the images that {run.path} was made with; give them as SOURCE")
-    check_shape(where, store.images, description.shape)
     return Pictures(store, where, own)
 
 
 def progress(run: RunFolder) -> Content:
-    """Head line and curves: what changes with every step."""
+    """Headline and curves, which change with every step."""
     description = run.description()
     records = run.records()
     finished = run.result.is_file()
@@ -80,29 +78,29 @@ def progress(run: RunFolder) -> Content:
     seconds, steps = (last["seconds"], last["step"] + 1) if last else (0.0, 0)
     if finished:
         scores = read_result(run.result)
-        title = words.finished_title(len(scores["clusters"]), description.images)
-        sentence = words.finished_sentence(row["nats"] for row in scores["clusters"])
+        title = summary.finished_title(len(scores["clusters"]), description.images)
+        sentence = summary.finished_sentence(row["nats"] for row in scores["clusters"])
         seconds = scores["seconds"]
     elif last:
         scores = last
         total = schedule.count_steps(description.config, description.images)
-        title = words.running_title(last["surprising"], description.images)
-        sentence = words.running_sentence(steps, total, last["stage"])
+        title = summary.running_title(last["surprising"], description.images)
+        sentence = summary.running_sentence(steps, total, last["stage"])
     else:
         scores = None
-        title, sentence = f"A run on {words.counted(description.images, 'image')}", "It has not made a step yet."
+        title, sentence = f"A run on {summary.counted(description.images, 'image')}", "It has not made a step yet."
     return {
         "finished": finished,
         "title": title,
         "sentence": sentence,
-        "facts": words.facts(description, scores, seconds, steps),
+        "facts": summary.facts(description, scores, seconds, steps),
         "curves": history.curves(records),
         "newest": newest(run),
     }
 
 
 def newest(run: RunFolder) -> str:
-    """Tells whether there is more to look at than before."""
+    """Identifies the newest state of the run that can be shown."""
     if run.result.is_file():
         return "result"
     checkpoints = sorted(path.stem for path in run.checkpoints.glob("step-*.json"))
@@ -110,7 +108,7 @@ def newest(run: RunFolder) -> str:
 
 
 def gather(run: RunFolder, pictures: Pictures, live: bool = False) -> Content:
-    """The whole content. While a run goes on, a sample of the images is looked at."""
+    """The whole content. While a run goes on, only a sample of the images is labeled."""
     description = run.description()
     content: Content = {
         "kind": "run",
@@ -118,17 +116,17 @@ def gather(run: RunFolder, pictures: Pictures, live: bool = False) -> Content:
         "run": _about(run, description, pictures),
         **progress(run),
         "quarantine": quarantine(run) if pictures.own else [],
-        "sight": None,
+        "clustering": None,
     }
     if not content["newest"]:
         return content
-    model, _ = open_newest(run)
+    model, _ = load_newest_model(run)
     store = pictures.store
     if live and not content["finished"]:
         store = _sample(store, LIVE_IMAGES)
-    parts = saved_parts(run, len(store)) if pictures.own and content["finished"] else None
-    seen = look(model, store.images, store.labels, parts)
-    return content | {"sight": _sight(run, model, seen, store, pictures, thorough=not live)}
+    saved = SavedOutputs.load(run.outputs, len(store)) if pictures.own and content["finished"] else None
+    data = image_data(model, saved or label_images(model, store.images), store.labels)
+    return content | {"clustering": _clustering(run, model, data, pictures._replace(store=store), thorough=not live)}
 
 
 def _about(run: RunFolder, description: Description, pictures: Pictures) -> Content:
@@ -142,40 +140,40 @@ def _about(run: RunFolder, description: Description, pictures: Pictures) -> Cont
     }
 
 
-def _sight(run: RunFolder, model: Model, seen: Look, store: ImageStore, pictures: Pictures, thorough: bool) -> Content:
+def _clustering(run: RunFolder, model: Model, data: ImageData, pictures: Pictures, thorough: bool) -> Content:
     """Clusters, images, map, tree and classes."""
+    store = pictures.store
     classes = store.labels
-    found: list[panels.Panel] = [] if classes is None else panels.choose(seen.cluster, classes)
+    found: list[Panel] = [] if classes is None else choose_panels(data.cluster, classes)
     wanted = np.array([index for panel in found for index in panel.shown], dtype=np.int64)
-    place = project(seen.embedding, thorough)
-    images, shown = columns(seen, store, place, wanted)
+    place = project(data.embedding, thorough)
+    images, shown = columns(data, store, place, wanted)
     rank = {int(index): position for position, index in enumerate(shown)}
-    count = int(max(seen.cluster.max() + 1, model.clusters if run.result.is_file() else 0))
+    count = int(max(data.cluster.max() + 1, model.n_clusters if run.result.is_file() else 0))
     return {
         "clusters": count,
-        "names": _edits(_names(run, count)),
-        "cells": cells(seen, classes),
-        "levels": levels(model, seen, classes),
+        "annotations": _edits(_annotations(run, count)),
+        "cells": cells(data, classes),
+        "levels": levels(model, data, classes),
         "tree": tree(model),
         "map": place.method,
         "images": images,
         "classes": None if classes is None else _class_names(pictures.source, store, classes),
         "panels": [
-            {"cluster": panel.cluster, "class": panel.number, "images": panel.images,
+            {"cluster": panel.cluster, "class": panel.class_number, "images": panel.images,
              "shown": [rank[index] for index in panel.shown]}
             for panel in found
         ],
     }  # fmt: skip
 
 
-def _names(run: RunFolder, clusters: int) -> Names:
-    """What a person made of the clusters, so far."""
-    if not run.names.is_file() or not run.result.is_file():
-        return plain_names(clusters)
-    return read_names(run.names, clusters, run.description().identity)
+def _annotations(run: RunFolder, clusters: int) -> Annotations:
+    if not run.annotations.is_file() or not run.result.is_file():
+        return no_annotations(clusters)
+    return read_annotations(run.annotations, clusters, run.description().identity)
 
 
-def _edits(names: Names) -> list[Content]:
+def _edits(found: Annotations) -> list[Content]:
     return [
         {
             "cluster": number,
@@ -183,21 +181,21 @@ def _edits(names: Names) -> list[Content]:
             "into": None if into == number else into,
             "noise": noise and into == number,
         }
-        for number, (name, into, noise) in enumerate(zip(*names, strict=True))
+        for number, (name, into, noise) in enumerate(zip(*found, strict=True))
     ]
 
 
-def _class_names(source: str, store: ImageStore, classes: Numbers) -> list[str]:
-    """What the classes are called."""
+def _class_names(source: str, store: ImageStore, classes: Integers) -> list[str]:
+    """The names of the classes."""
     if store.class_names is not None:
         return [printable(name) for name in store.class_names]
-    name = datasets.canonical(source)
+    name = canonical(source)
     numbers = range(int(classes.max()) + 1)
-    return [class_name(name, number) if name else f"class {number}" for number in numbers]
+    return [datasets.class_name(name, number) if name else f"class {number}" for number in numbers]
 
 
 def _sample(store: ImageStore, most: int) -> ImageStore:
-    """Images evenly spread over the store."""
+    """At most ``most`` images, evenly spaced in the store."""
     if len(store) <= most:
         return store
     chosen = np.linspace(0, len(store) - 1, most).round().astype(np.int64)
@@ -207,7 +205,7 @@ def _sample(store: ImageStore, most: int) -> ImageStore:
 
 
 def quarantine(run: RunFolder) -> list[Content]:
-    """Files that could not be read, and why."""
+    """Skipped files and the reasons."""
     if not run.quarantine.is_file():
         return []
     with run.quarantine.open(encoding="utf-8", errors="surrogateescape", newline="") as file:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..learn.record import Record
-from ..run.session import Reader
+from ..runs.session import Reader
+from ..search.record import Record
 
 FOLDER = "tensorboard"
 SCALARS = ("surprise", "orderliness", "agreement", "surprising", "active", "views", "seconds")

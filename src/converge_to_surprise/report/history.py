@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..reproduce.curves import thinned
-
 POINTS = 800
 """At most so many points per curve."""
 MARKS = 400
@@ -15,6 +13,18 @@ SERIES = ("surprise", "orderliness", "agreement", "surprising", "active")
 REBUILDING = ("consolidate", "merge")
 
 Records = Sequence[dict[str, Any]]
+
+
+def thinned(records: Records, most: int) -> list[dict[str, Any]]:
+    """The last record of each of at most ``most`` equal stretches; the last record of a stage is always kept."""
+    stretch = max(1, -(-len(records) // most))
+    return [
+        record
+        for position, record in enumerate(records)
+        if (position + 1) % stretch == 0
+        or position + 1 == len(records)
+        or records[position + 1]["stage"] != record["stage"]
+    ]
 
 
 def curves(records: Records) -> dict[str, Any]:

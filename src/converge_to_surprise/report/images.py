@@ -12,8 +12,8 @@ import torch
 
 from ..data.store import ImageStore
 from . import sprites
+from .image_data import ImageData, Integers
 from .projection import Map
-from .reading import Look, Numbers
 
 SMALL_SET, SMALL_PAGE = 10_000, 9.3e6
 """Images, and the bytes that a page of so many or fewer may have ..."""
@@ -31,21 +31,21 @@ def budget(images: int) -> float:
 
 
 def columns(
-    look: Look, store: ImageStore, place: Map, wanted: Numbers, room: float | None = None
-) -> tuple[dict[str, Any], Numbers]:
+    data: ImageData, store: ImageStore, place: Map, wanted: Integers, room: float | None = None
+) -> tuple[dict[str, Any], Integers]:
     """The images that fit into the page, sorted by cluster and confidence, and their positions.
 
     ``wanted``: images that must be among them. (n,)
     """
-    total = len(look.cluster)
+    total = len(data.cluster)
     room = budget(total) - FIXED if room is None else room
     each = PACKED + (0 if store.names is None else _name_bytes(store.names))
     form, thumbnail = sprites.choose_form(store.images, room / total - each)
     fitting = max(1, min(total, int(room / (each + thumbnail))))
-    shown = sprites.spread(look.cluster, look.confidence, fitting)
+    shown = sprites.spread(data.cluster, data.confidence, fitting)
     if fitting < total:
         shown = np.union1d(shown, wanted)
-        shown = shown[np.lexsort((-look.confidence[shown], look.cluster[shown]))]
+        shown = shown[np.lexsort((-data.confidence[shown], data.cluster[shown]))]
     sheets = sprites.encode(store.images[torch.from_numpy(shown)], form)
     return {
         "total": total,
@@ -56,12 +56,12 @@ def columns(
         "perSheet": sprites.PER_SHEET,
         "sheets": sheets.sheets,
         "index": packed(shown, np.uint32),
-        "cluster": packed(look.cluster[shown], np.int16),
-        "confidence": packed(np.round(look.confidence[shown] * 10_000), np.uint16),
-        "second": packed(look.second[shown], np.int16),
-        "secondConfidence": packed(np.round(look.second_confidence[shown] * 10_000), np.uint16),
-        "agreed": packed(look.agreed[shown], np.uint8),
-        "part": packed(look.part[shown], np.int16),
+        "cluster": packed(data.cluster[shown], np.int16),
+        "confidence": packed(np.round(data.confidence[shown] * 10_000), np.uint16),
+        "second": packed(data.second[shown], np.int16),
+        "secondConfidence": packed(np.round(data.second_confidence[shown] * 10_000), np.uint16),
+        "viewsAgree": packed(data.views_agree[shown], np.uint8),
+        "subcluster": packed(data.subcluster[shown], np.int16),
         "class": None if store.labels is None else packed(store.labels[shown], np.int32),
         "x": packed(np.round(place.points[shown, 0] * 65_535), np.uint16),
         "y": packed(np.round(place.points[shown, 1] * 65_535), np.uint16),
@@ -84,15 +84,15 @@ def _name_bytes(names: Any) -> float:
     return sum(len(json.dumps(printable(name))) + 1 for name in sample) / len(sample)
 
 
-def cells(look: Look, classes: Numbers | None) -> list[list[float]]:
+def cells(data: ImageData, classes: Integers | None) -> list[list[float]]:
     """How many images each cluster, part and class have in common, and the sum of their confidence.
 
     Everything that the page counts is a sum over these rows, whichever images it shows.
     """
-    known = np.full(len(look.cluster), -1) if classes is None else classes
-    rows, inverse = np.unique(np.stack([look.cluster, look.part, known], 1), axis=0, return_inverse=True)
+    known = np.full(len(data.cluster), -1) if classes is None else classes
+    rows, inverse = np.unique(np.stack([data.cluster, data.subcluster, known], 1), axis=0, return_inverse=True)
     counts = np.bincount(inverse.reshape(-1), minlength=len(rows))
-    sums = np.bincount(inverse.reshape(-1), weights=look.confidence, minlength=len(rows))
+    sums = np.bincount(inverse.reshape(-1), weights=data.confidence, minlength=len(rows))
     return [
         [*map(int, row), int(count), round(float(total), 3)]
         for row, count, total in zip(rows, counts, sums, strict=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ..data.store import ImageStore
-from ..run.rundir import RunFolder
+from ..runs.folder import RunFolder
 from . import page
 from .content import Content, Pictures, gather, newest, open_pictures, progress
 

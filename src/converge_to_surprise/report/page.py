@@ -1,6 +1,6 @@
 """Content as one HTML file that needs nothing from elsewhere.
 
-Names of files, classes and clusters are hostile text. They reach the page in two ways, both inert: through Jinja2 with
+Annotations of files, classes and clusters are hostile text. They reach the page in two ways, both inert: through Jinja2 with
 autoescape, and as JSON in which no character can end the script element. And the page's policy lets only the one
 program and the one style run whose hashes it names.
 """
@@ -17,6 +17,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from .. import __version__
+from ..config.storage import write_atomically
+from ..data.store import ImageStore
+from ..runs.folder import RunFolder
+from .content import Pictures, gather
 
 PROGRAMS = {
     "report": (
@@ -32,6 +36,12 @@ _templates = Environment(
     loader=PackageLoader("converge_to_surprise.report", "static"), autoescape=True, undefined=StrictUndefined
 )
 _UNSAFE = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
+
+
+def write_report(run: RunFolder, images: ImageStore) -> None:
+    """Write the page of a run that has just ended and whose images are in memory."""
+    pictures = Pictures(images, run.description().source, own=True)
+    write_atomically(run.report, render("report", gather(run, pictures)).encode())
 
 
 def render(kind: str, content: dict[str, Any], live: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""A map of the images: their embedding in two dimensions, neighbours beside neighbours where that is possible."""
+"""A map of the images: their embedding in two dimensions, neighbors beside neighbors where that is possible."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
-from ..learn.order import LIMIT
+from ..search.sampler import LIMIT
 
 LANDMARKS = 1_000
 """Images that t-SNE places; the others are put between those that they are most like."""
-NEIGHBOURS = 5
+NEIGHBORS = 5
 ITERATIONS = 400
 PERPLEXITY = 30
 COMPONENTS = 30
@@ -67,7 +67,7 @@ def project(embedding: Floats, thorough: bool = True) -> Map:
 
 def _between(rows: Floats, landmarks: Floats, placed: Floats) -> Floats:
     """Each row (N, D) at the mean place of its nearest landmarks, the nearer ones counting more. (N, 2)"""
-    nearest_count = min(NEIGHBOURS, len(landmarks))
+    nearest_count = min(NEIGHBORS, len(landmarks))
     squares = np.maximum((landmarks**2).sum(1) - 2 * rows @ landmarks.T + (rows**2).sum(1, keepdims=True), 0)
     nearest = np.argpartition(squares, nearest_count - 1, axis=1)[:, :nearest_count]
     near = np.take_along_axis(squares, nearest, axis=1)

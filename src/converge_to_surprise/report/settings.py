@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..configfile import to_dict
-from ..run.rundir import Description
+from ..config.files import to_dict
+from ..runs.folder import Description
 
 
 def flat_settings(description: Description) -> dict[str, str]:

@@ -25,15 +25,15 @@ function card(group, most) {
   const open = () => openGallery(group.id);
   const bar = make("span", { class: "share", "aria-hidden": "true" });
   bar.style.width = `${Math.max(1, (100 * group.size) / most)}%`;
-  bar.style.background = look(group.look).colour;
+  bar.style.background = look(group.look).color;
   const editable = atOwnLevel() && group.id >= 0 && !state.content.live;
   return make("article", { class: group.surprising ? "card" : "card faint", "data-group": group.id, "data-size": group.size },
     make("header", {}, sign(group.look), make("h3", {}, group.name), make("span", { class: "size" }, images(group.size))),
     bar,
     make("p", { class: "facts" }, facts.join(" · ")),
-    group.top === null ? null : make("p", { class: "class quiet" }, `${percent(group.purity)} ${sight().classes[group.top]}`),
+    group.top === null ? null : make("p", { class: "class quiet" }, `${percent(group.purity)} ${clustering().classes[group.top]}`),
     strip("typical", group.members.slice(0, STRIP)),
-    strip("border-line", group.members.slice(-STRIP).reverse()),
+    strip("boundary", group.members.slice(-STRIP).reverse()),
     strip("random", someOf(group.members, STRIP)),
     make("footer", {},
       make("button", { type: "button", onclick: open, "aria-label": `Show all images of ${group.name}` }, "All images"),
@@ -43,7 +43,7 @@ function card(group, most) {
 function renderCards() {
   const wanted = find("filter").value.trim().toLowerCase();
   const fits = (group) => {
-    const label = group.top === null ? "" : sight().classes[group.top];
+    const label = group.top === null ? "" : clustering().classes[group.top];
     return !wanted || `${group.name} ${label}`.toLowerCase().includes(wanted);
   };
   const most = Math.max(...state.groups.map((group) => group.size));

@@ -18,11 +18,11 @@ function stageHooks(latest) {
   const stripes = (plot) => {
     const { pen, ratio, curves, at, top, height } = prepared(plot);
     pen.save();
-    pen.fillStyle = themeColour("stripe");
+    pen.fillStyle = themeColor("stripe");
     curves.stages.forEach((stage, number) => {
       if (number % 2 === 0) pen.fillRect(at(stage.from), top, at(stage.to) - at(stage.from), height);
     });
-    pen.fillStyle = themeColour("accent");
+    pen.fillStyle = themeColor("accent");
     for (const mark of curves.marks) {
       const [size, wide] = mark.kind === "merge" ? [height, 1.5 * ratio] : [7 * ratio, ratio];
       pen.globalAlpha = mark.kind === "merge" ? 0.5 : 0.9;
@@ -36,7 +36,7 @@ function stageHooks(latest) {
     pen.font = `${11 * ratio}px system-ui, sans-serif`;
     pen.textBaseline = "bottom";
     pen.textAlign = "left";
-    pen.fillStyle = themeColour("quiet");
+    pen.fillStyle = themeColor("quiet");
     for (const stage of curves.stages) {
       const room = at(stage.to) - at(stage.from);
       if (pen.measureText(stage.name).width < room) pen.fillText(stage.name, at(stage.from) + 2 * ratio, top - 2 * ratio);
@@ -47,7 +47,7 @@ function stageHooks(latest) {
 }
 
 function axis(extra) {
-  return { stroke: themeColour("quiet"), grid: { stroke: themeColour("line"), width: 1 }, ticks: { stroke: themeColour("line"), width: 1 },
+  return { stroke: themeColor("quiet"), grid: { stroke: themeColor("line"), width: 1 }, ticks: { stroke: themeColor("line"), width: 1 },
     font: "11px system-ui, sans-serif", ...extra };
 }
 
@@ -59,7 +59,7 @@ function roomIn(place) {
   return Math.max(200, (place.clientWidth || 400) - parseFloat(paddingLeft) - parseFloat(paddingRight));
 }
 
-/** One chart. ``lines``: label, values, colour number, dash; all over the same ``seconds``. */
+/** One chart. ``lines``: label, values, color number, dash; all over the same ``seconds``. */
 function plot(place, title, seconds, lines, hooks, { digits = 3, share = false } = {}) {
   const format = (value) => (value === null || value === undefined ? "–" : share ? percent(value, 1) : value.toFixed(digits));
   const options = {
@@ -71,7 +71,7 @@ function plot(place, title, seconds, lines, hooks, { digits = 3, share = false }
     axes: [axis({ values: (_, marks) => marks.map(duration), space: 60, size: 34, incrs: TIMES }),
       axis({ values: (_, marks) => marks.map((mark) => (share ? percent(mark) : String(Math.round(mark * 1000) / 1000))), size: 54 })],
     series: [{ label: "time", value: (_, value) => (value === null ? "–" : duration(value)) },
-      ...lines.map((line) => ({ label: line.label, stroke: look(line.colour).colour, width: 1.6, dash: line.dash, spanGaps: true,
+      ...lines.map((line) => ({ label: line.label, stroke: look(line.color).color, width: 1.6, dash: line.dash, spanGaps: true,
         points: { show: seconds.length < 12 }, value: (_, value) => format(value) }))],
     hooks: hooks || {},
   };
@@ -99,7 +99,7 @@ function renderCurves() {
   const places = CHARTS.map((one) => make("div", { class: "chart", role: "img", "aria-label": describeCurve(one, curves) }));
   fill(find("charts"), ...places);
   CHARTS.forEach((one, number) => plot(places[number], one.title, curves.seconds,
-    one.series.map(([key, label, colour]) => ({ label, values: curves[key], colour })), stageHooks(() => state.content.curves), one));
+    one.series.map(([key, label, color]) => ({ label, values: curves[key], color })), stageHooks(() => state.content.curves), one));
 }
 
 /** More of the same curves, while a run goes on. */

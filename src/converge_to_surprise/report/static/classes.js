@@ -1,7 +1,7 @@
 // Where classes are known: how the clusters compare with them.
 
 function renderClasses() {
-  const names = sight().classes;
+  const names = clustering().classes;
   show(find("classes"), Boolean(names));
   if (!names) return;
   const level = levelNow();
@@ -34,7 +34,7 @@ function confusionTable(names) {
 }
 
 function renderPanels(names) {
-  const panels = sight().panels;
+  const panels = clustering().panels;
   show(find("panels-part"), panels.length > 0);
   fill(find("panels"), ...panels.map((panel) => make("figure", { class: "panel" },
     make("div", { class: "nine" }, ...panel.shown.map((position) => thumb(position, 32))),

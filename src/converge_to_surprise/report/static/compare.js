@@ -44,7 +44,7 @@ function renderOverlay() {
   const places = charts.map((one) => make("div", { class: "chart", role: "img", "aria-label": `${one.title} of ${content.runs.map((run) => run.name).join(", ")}` }));
   fill(find("charts"), ...places);
   charts.forEach((one, number) => plot(places[number], one.title, seconds,
-    content.runs.map((run, place) => ({ label: run.name, values: spread(run, one.key), colour: place, dash: DASHES[Math.floor(place / 6) % DASHES.length] })), null, one));
+    content.runs.map((run, place) => ({ label: run.name, values: spread(run, one.key), color: place, dash: DASHES[Math.floor(place / 6) % DASHES.length] })), null, one));
 }
 
 function renderAll() {

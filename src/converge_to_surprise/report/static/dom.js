@@ -13,7 +13,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** The same for the parts of a drawing. */
+/** The same for SVG elements. */
 function draw(tag, attributes = {}, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -38,8 +38,8 @@ function duration(seconds) {
   return `${Math.round(seconds / 360) / 10} h`;
 }
 
-/** A colour of the present theme by its name in the style sheet. */
-const themeColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+/** A color of the present theme by its name in the style sheet. */
+const themeColor = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const isDark = () => document.documentElement.dataset.theme === "dark";
 
 /** What the browser keeps for this page; nothing if it does not. */
@@ -56,7 +56,7 @@ function followTheme(button, changed) {
     const chosen = memory.get("cts:theme");
     document.documentElement.dataset.theme = chosen || (system.matches ? "dark" : "light");
     button.textContent = isDark() ? "Light" : "Dark";
-    button.setAttribute("aria-label", isDark() ? "Use light colours" : "Use dark colours");
+    button.setAttribute("aria-label", isDark() ? "Use light colors" : "Use dark colors");
   };
   button.addEventListener("click", () => {
     memory.set("cts:theme", isDark() ? "light" : "dark");

@@ -4,14 +4,14 @@ const plainEdits = (clusters) => Array.from({ length: clusters }, (_, cluster) =
 
 /** A key for this run and for what was applied to it when the page was made. */
 function storageKey() {
-  const applied = JSON.stringify(sight().names);
+  const applied = JSON.stringify(clustering().annotations);
   let hash = 5381;
   for (let place = 0; place < applied.length; place++) hash = ((hash * 33) ^ applied.charCodeAt(place)) >>> 0;
   return `cts:edits:${state.content.run.identity}:${hash.toString(16)}`;
 }
 
 function loadEdits() {
-  const applied = plainEdits(sight().clusters).map((plain, number) => ({ ...plain, ...sight().names[number] }));
+  const applied = plainEdits(clustering().clusters).map((plain, number) => ({ ...plain, ...clustering().annotations[number] }));
   state.edits = applied;
   try {
     const kept = JSON.parse(memory.get(storageKey()) || "null");
@@ -35,7 +35,7 @@ function circular(edits, number) {
   return false;
 }
 
-const applied = (number) => ({ ...plainEdits(number + 1)[number], ...sight().names[number] });
+const applied = (number) => ({ ...plainEdits(number + 1)[number], ...clustering().annotations[number] });
 const isChanged = (entry) => JSON.stringify(entry) !== JSON.stringify(applied(entry.cluster));
 const changes = () => state.edits.filter(isChanged).length;
 
@@ -119,9 +119,9 @@ function renderEdits() {
   find("changes").textContent = `${number} ${number === 1 ? "cluster" : "clusters"} changed`;
   if (!number) find("saved").textContent = "";
   const lines = state.edits.filter((entry) => entry.into !== null || entry.noise).map((entry) => {
-    const where = entry.noise ? "is noise" : `is part of ${rootOf(entry.cluster) < 0 ? "the noise" : clusterName(rootOf(entry.cluster))}`;
+    const where = entry.noise ? "is noise" : `was merged into ${rootOf(entry.cluster) < 0 ? "the noise" : clusterName(rootOf(entry.cluster))}`;
     const back = make("button", { type: "button", class: "quiet", onclick: () => edit(entry.cluster, { into: null, noise: false }) },
-      entry.noise ? "Take back" : "Take apart");
+      entry.noise ? "Unmark" : "Separate");
     return make("li", {}, sign(entry.cluster), `${clusterName(entry.cluster)} ${where}`, back);
   });
   fill(find("merged"), ...lines);

@@ -15,9 +15,9 @@ function stack(order, sizes, scale) {
 
 /** Clusters of the next run beside those that most of their images come from. */
 function followOrder(before, flow, sizes) {
-  const centre = new Map();
-  for (const [a, b, n] of flow) centre.set(b, (centre.get(b) || 0) + before.indexOf(a) * n);
-  return [...centre.keys()].sort((p, q) => centre.get(p) / sizes[p] - centre.get(q) / sizes[q]);
+  const center = new Map();
+  for (const [a, b, n] of flow) center.set(b, (center.get(b) || 0) + before.indexOf(a) * n);
+  return [...center.keys()].sort((p, q) => center.get(p) / sizes[p] - center.get(q) / sizes[q]);
 }
 
 function renderFlow(place, content) {
@@ -53,7 +53,7 @@ function bands(svg, flow, from, to, left, right, runs, column, scale) {
     const words = `${count(n)} images: ${runs[column].clusters[a].name} of ${runs[column].name} to ${runs[column + 1].clusters[b].name} of ${runs[column + 1].name}`;
     const band = draw("path", { class: "band", d: `M${left} ${y1}C${middle} ${y1} ${middle} ${y2} ${right} ${y2}v${wide}C${middle} ${y2 + wide} ${middle} ${y1 + wide} ${left} ${y1 + wide}Z` },
       draw("title", {}, words));
-    band.style.fill = look(a).colour;
+    band.style.fill = look(a).color;
     band.style.fillOpacity = 0.45;
     svg.append(band);
   }
@@ -67,7 +67,7 @@ function bars(svg, places, run, x, column, columns) {
   for (const [number, place] of places) {
     const bar = draw("rect", { x, y: place.y, width: FLOW.bar, height: Math.max(1, place.height), rx: 2 },
       draw("title", {}, `${run.clusters[number].name}: ${images(run.clusters[number].size)}`));
-    bar.style.fill = themeColour("ink");
+    bar.style.fill = themeColor("ink");
     svg.append(bar);
     if (place.height > 9) svg.append(draw("text", { x: text, y: place.y + place.height / 2 + 4, "text-anchor": anchor }, shorten(run.clusters[number].name, 16)));
   }

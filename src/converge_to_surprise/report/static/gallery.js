@@ -25,11 +25,11 @@ function turn(pages) {
 }
 
 function picture(position) {
-  const { second, secondConfidence, agreed } = state.images;
+  const { second, secondConfidence, viewsAgree } = state.images;
   const name = imageName(position);
-  const sure = `${percent(confidenceOf(position), 1)}${agreed[position] ? "" : ", views differ"}`;
+  const sure = `${percent(confidenceOf(position), 1)}${viewsAgree[position] ? "" : ", views differ"}`;
   const next = second[position] < 0 ? null : `then ${clusterName(second[position])}, ${percent(secondConfidence[position] / 10_000, 1)}`;
-  const label = state.images.class ? sight().classes[state.images.class[position]] : null;
+  const label = state.images.class ? clustering().classes[state.images.class[position]] : null;
   return make("figure", {},
     thumb(position, 72),
     make("figcaption", {},

@@ -16,8 +16,8 @@ function unpackImages(packed) {
     confidence: unpack(packed.confidence, Uint16Array),
     second: unpack(packed.second, Int16Array),
     secondConfidence: unpack(packed.secondConfidence, Uint16Array),
-    agreed: unpack(packed.agreed, Uint8Array),
-    part: unpack(packed.part, Int16Array),
+    viewsAgree: unpack(packed.viewsAgree, Uint8Array),
+    subcluster: unpack(packed.subcluster, Int16Array),
     class: packed.class === null ? null : unpack(packed.class, Int32Array),
     x: unpack(packed.x, Uint16Array),
     y: unpack(packed.y, Uint16Array),
@@ -25,10 +25,10 @@ function unpackImages(packed) {
   };
 }
 
-const sight = () => state.content.sight;
-const ownLevel = () => sight().levels.own;
+const clustering = () => state.content.clustering;
+const ownLevel = () => clustering().levels.own;
 const atOwnLevel = () => state.level === ownLevel();
-const levelNow = () => sight().levels.levels.find((level) => level.clusters === state.level);
+const levelNow = () => clustering().levels.levels.find((level) => level.clusters === state.level);
 const imageName = (position) => (state.images.names ? state.images.names[position] : `image ${state.images.index[position]}`);
 
 /** What one cluster of the run is called. */
@@ -41,19 +41,19 @@ function rootOf(number) {
   return state.edits[root]?.noise ? -1 : root;
 }
 
-/** The group of every cluster and part at the present cut. */
+/** The group of every cluster and subcluster at the present cut. */
 function grouping() {
   const level = levelNow();
   if (atOwnLevel() || !level) return (cluster) => rootOf(cluster);
-  return level.of === "clusters" ? (cluster) => level.groups[cluster] : (_, part) => level.groups[part];
+  return level.of === "clusters" ? (cluster) => level.groups[cluster] : (_, subcluster) => level.groups[subcluster];
 }
 
 /** Work out the groups anew: sizes and shares from the counts of all images, members from the images shown. */
 function regroup() {
   const into = grouping();
   const found = new Map();
-  for (const [cluster, part, label, size, confidence] of sight().cells) {
-    const id = into(cluster, part);
+  for (const [cluster, subcluster, label, size, confidence] of clustering().cells) {
+    const id = into(cluster, subcluster);
     if (!found.has(id)) {
       found.set(id, { id, size: 0, confidence: 0, classes: new Map(), clusters: new Map(), members: [] });
     }
@@ -65,10 +65,10 @@ function regroup() {
   }
   const groups = [...found.values()].sort((a, b) => (a.id < 0) - (b.id < 0) || a.id - b.id);
   const place = new Map(groups.map((group, position) => [group.id, position]));
-  const { cluster, part, confidence } = state.images;
+  const { cluster, subcluster, confidence } = state.images;
   state.groupOf = new Int16Array(state.images.shown);
   for (let position = 0; position < state.images.shown; position++) {
-    const at = place.get(into(cluster[position], part[position]));
+    const at = place.get(into(cluster[position], subcluster[position]));
     state.groupOf[position] = at;
     groups[at].members.push(position);
   }
@@ -80,7 +80,7 @@ function regroup() {
     group.purity = group.classes.size ? group.classes.get(group.top) / group.size : null;
   }
   state.groups = groups;
-  nameAndColour(groups);
+  nameAndColor(groups);
   measure(groups);
 }
 
@@ -88,21 +88,21 @@ function largest(counts) {
   return [...counts].reduce((best, entry) => (entry[1] > best[1] ? entry : best))[0];
 }
 
-/** A group has the name and colour of the cluster it mostly is; smaller parts of the same cluster get others. */
-function nameAndColour(groups) {
-  const parts = new Map();
+/** A group has the name and color of the cluster it mostly is; smaller subclusters of the same cluster get others. */
+function nameAndColor(groups) {
+  const subclusters = new Map();
   for (const group of groups) {
-    if (!parts.has(group.main)) parts.set(group.main, []);
-    parts.get(group.main).push(group);
+    if (!subclusters.has(group.main)) subclusters.set(group.main, []);
+    subclusters.get(group.main).push(group);
   }
-  let free = sight().clusters;
-  const finer = levelNow()?.of === "parts";
+  let free = clustering().clusters;
+  const finer = levelNow()?.of === "subclusters";
   for (const group of groups) {
-    const siblings = [...parts.get(group.main)].sort((a, b) => b.size - a.size);
+    const siblings = [...subclusters.get(group.main)].sort((a, b) => b.size - a.size);
     const rank = siblings.indexOf(group);
     group.look = group.id < 0 ? -1 : rank === 0 ? group.main : free++;
     if (group.id < 0) group.name = "Noise";
-    else if (finer) group.name = siblings.length > 1 ? `${clusterName(group.main)} · part ${rank + 1}` : clusterName(group.main);
+    else if (finer) group.name = siblings.length > 1 ? `${clusterName(group.main)} · subcluster ${rank + 1}` : clusterName(group.main);
     else if (atOwnLevel()) group.name = clusterName(group.id);
     else group.name = joinedName([...group.clusters.keys()]);
   }
@@ -115,7 +115,7 @@ function joinedName(clusters) {
   return start + names.slice(0, 4).join(" + ") + (names.length > 4 ? ` + ${names.length - 4} more` : "");
 }
 
-/** The surprise of a group, where the run measured it: not of parts, and not of what a person merged. */
+/** The surprise of a group, where the run measured it: not of subclusters, and not of what a person merged. */
 function measure(groups) {
   const table = levelNow()?.table || {};
   for (const group of groups) {

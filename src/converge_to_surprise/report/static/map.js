@@ -20,8 +20,8 @@ function renderMap() {
   const many = state.images.shown;
   const radius = many > 20_000 ? 1.4 : many > 6_000 ? 1.9 : many > 1_500 ? 2.6 : 3.4;
   state.groups.forEach((group) => {
-    const { colour, shape } = look(group.look);
-    pen.fillStyle = colour;
+    const { color, shape } = look(group.look);
+    pen.fillStyle = color;
     pen.globalAlpha = many > 20_000 ? 0.55 : 0.75;
     pen.beginPath();
     for (const position of group.members) trace(pen, radius < 1.8 ? "square" : shape, chart.x[position], chart.y[position], radius);
@@ -56,7 +56,7 @@ function placePoints(width, height) {
 
 const bucket = (x, y) => Math.floor(x / REACH) * 4096 + Math.floor(y / REACH);
 
-/** Names above their clusters, so that no colour has to be looked up; moved apart where they collide. */
+/** Names above their clusters, so that no color has to be looked up; moved apart where they collide. */
 function writeLabels(pen, width, height) {
   pen.font = "600 12px system-ui, sans-serif";
   pen.textAlign = "center";
@@ -76,9 +76,9 @@ function writeLabels(pen, width, height) {
     }
     y = Math.min(height - 10, Math.max(10, y));
     taken.push({ x, y, half });
-    pen.strokeStyle = themeColour("surface");
+    pen.strokeStyle = themeColor("surface");
     pen.strokeText(text, x, y);
-    pen.fillStyle = themeColour("ink");
+    pen.fillStyle = themeColor("ink");
     pen.fillText(text, x, y);
   }
 }

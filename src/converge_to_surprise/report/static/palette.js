@@ -1,20 +1,20 @@
-// Colours that people with any colour vision can tell apart (Okabe and Ito), and shapes where colours run out.
+// Colors that people with any color vision can tell apart (Okabe and Ito), and shapes where colors run out.
 
-const COLOURS = {
+const COLORS = {
   light: ["#0072b2", "#d55e00", "#009e73", "#b8578c", "#c98500", "#3a9bd9"],
   dark: ["#4aa3df", "#f0803c", "#2fc79a", "#e08fbb", "#f0b429", "#8fd0ff"],
 };
 const NOISE = { light: "#8a8a8a", dark: "#9a9a9a" };
 const SHAPES = ["circle", "square", "triangle", "diamond", "cross", "ring", "down", "bar"];
 
-/** Colour and shape of the n-th thing; -1 is noise. */
+/** Color and shape of the n-th thing; -1 is noise. */
 function look(number) {
   const theme = isDark() ? "dark" : "light";
-  if (number < 0) return { colour: NOISE[theme], shape: "dash" };
-  const colours = COLOURS[theme];
+  if (number < 0) return { color: NOISE[theme], shape: "dash" };
+  const colors = COLORS[theme];
   return {
-    colour: colours[number % colours.length],
-    shape: SHAPES[Math.floor(number / colours.length) % SHAPES.length],
+    color: colors[number % colors.length],
+    shape: SHAPES[Math.floor(number / colors.length) % SHAPES.length],
   };
 }
 
@@ -43,10 +43,10 @@ function trace(path, shape, x, y, r) {
 
 /** The shape of a cluster as a small sign beside its name. */
 function sign(number) {
-  const { colour, shape } = look(number);
+  const { color, shape } = look(number);
   const canvas = make("canvas", { class: "sign", width: 32, height: 32, "aria-hidden": "true" });
   const pen = canvas.getContext("2d");
-  pen.fillStyle = colour;
+  pen.fillStyle = color;
   pen.beginPath();
   trace(pen, shape, 16, 16, 11);
   pen.fill();

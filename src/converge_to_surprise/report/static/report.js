@@ -2,7 +2,7 @@
 
 /** Everything that depends on the cut and on a person's changes. */
 function refresh() {
-  if (!sight()) return;
+  if (!clustering()) return;
   regroup();
   renderCut();
   renderCards();
@@ -13,7 +13,7 @@ function refresh() {
 }
 
 function setLevel(clusters) {
-  const { finest } = sight().levels;
+  const { finest } = clustering().levels;
   const level = Math.min(finest, Math.max(1, clusters));
   if (level === state.level) return;
   state.level = level;
@@ -21,9 +21,9 @@ function setLevel(clusters) {
 }
 
 function renderCut() {
-  const { own, finest } = sight().levels;
+  const { own, finest } = clustering().levels;
   const slider = find("cut");
-  show(find("cut-part"), finest > 1 && Boolean(sight().tree));
+  show(find("cut-part"), finest > 1 && Boolean(clustering().tree));
   slider.min = 1;
   slider.max = finest;
   slider.value = state.level;
@@ -46,18 +46,18 @@ function renderHead() {
 
 /** Show a content: the one in the page, or a newer one while the run goes on. */
 function load(content) {
-  const before = state.content && sight() ? { level: state.level, own: ownLevel() } : null;
+  const before = state.content && clustering() ? { level: state.level, own: ownLevel() } : null;
   if (state.images) state.images.urls.filter(Boolean).forEach((url) => URL.revokeObjectURL(url));
   state.content = content;
   renderHead();
   renderCurves();
-  const seen = Boolean(content.sight);
+  const seen = Boolean(content.clustering);
   for (const id of ["clusters", "map", "tree", "classes"]) show(find(id), seen);
   show(find("waiting"), !seen);
   if (!seen) return;
-  state.images = unpackImages(content.sight.images);
-  state.level = before && before.level !== before.own ? Math.min(before.level, content.sight.levels.finest) : ownLevel();
-  find("map-method").textContent = content.sight.map;
+  state.images = unpackImages(content.clustering.images);
+  state.level = before && before.level !== before.own ? Math.min(before.level, content.clustering.levels.finest) : ownLevel();
+  find("map-method").textContent = content.clustering.map;
   loadEdits();
   refresh();
 }
@@ -78,7 +78,7 @@ function start() {
     if (innerWidth === width) return;
     width = innerWidth;
     resizeCharts();
-    if (sight()) { renderMap(); renderTree(); }
+    if (clustering()) { renderMap(); renderTree(); }
   });
   document.documentElement.dataset.ready = "yes";
   if (state.content.live) follow();

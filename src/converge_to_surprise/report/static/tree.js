@@ -1,39 +1,39 @@
-// The merge tree: parts at the bottom, stronger and stronger borders given up towards the top, and the cut.
+// The merge tree: subclusters at the bottom, merged towards the top in the order of boundary strength, and the cut.
 
 const TREE = { top: 16, bottom: 54, left: 46, right: 16, height: 320 };
 const STRONGEST = 0.9999;
 
-/** Height of a border: strong ones, which differ in the third decimal, are spread out. */
+/** Height of a boundary: strong ones, which differ in the third decimal, are spread out. */
 const heightOf = (phi) => -Math.log10(1 - Math.min(STRONGEST, Math.max(0, phi)));
 
-/** Nodes of the tree with their place (in leaves from the left) and height; a join is never below what it joins. */
-function treeNodes(joins) {
+/** Nodes of the tree with their place (in leaves from the left) and height; a join is never below what it merges. */
+function treeNodes(merges) {
   const open = new Map();
-  const nodeOf = (part) => {
-    if (!open.has(part)) open.set(part, { part, height: 0, children: [], leaves: [part] });
-    return open.get(part);
+  const nodeOf = (subcluster) => {
+    if (!open.has(subcluster)) open.set(subcluster, { subcluster, height: 0, children: [], leaves: [subcluster] });
+    return open.get(subcluster);
   };
   let highest = 0;
-  for (const [kept, gone, phi] of joins) {
-    const children = [nodeOf(kept), nodeOf(gone)];
+  for (const [into, merged, phi] of merges) {
+    const children = [nodeOf(into), nodeOf(merged)];
     highest = Math.max(highest, heightOf(phi));
-    open.delete(gone);
-    open.set(kept, { part: kept, height: highest, phi, children, leaves: [...children[0].leaves, ...children[1].leaves] });
+    open.delete(merged);
+    open.set(into, { subcluster: into, height: highest, phi, children, leaves: [...children[0].leaves, ...children[1].leaves] });
   }
   const root = [...open.values()][0];
-  const place = new Map(root.leaves.map((part, position) => [part, position]));
+  const place = new Map(root.leaves.map((subcluster, position) => [subcluster, position]));
   const settle = (node) => {
     node.children.forEach(settle);
-    node.x = node.children.length ? (node.children[0].x + node.children[1].x) / 2 : place.get(node.part);
+    node.x = node.children.length ? (node.children[0].x + node.children[1].x) / 2 : place.get(node.subcluster);
   };
   settle(root);
   return root;
 }
 
-/** Heights of the joins in the order in which they are made. */
+/** Heights of the merges in the order in which they are made. */
 function joinHeights() {
   let highest = 0;
-  return sight().tree.map(([, , phi]) => { highest = Math.max(highest, heightOf(phi)); return highest; });
+  return clustering().tree.map(([, , phi]) => { highest = Math.max(highest, heightOf(phi)); return highest; });
 }
 
 /** Where the line lies that leaves so many clusters: between the last join below it and the first above. */
@@ -47,10 +47,10 @@ function cutHeight(clusters) {
 
 function renderTree() {
   const area = find("tree-drawing");
-  const joins = sight().tree;
-  show(find("tree"), Boolean(joins && joins.length));
-  if (!joins || !joins.length) return;
-  const root = treeNodes(joins);
+  const merges = clustering().tree;
+  show(find("tree"), Boolean(merges && merges.length));
+  if (!merges || !merges.length) return;
+  const root = treeNodes(merges);
   const width = Math.max(280, area.clientWidth);
   const inner = { width: width - TREE.left - TREE.right, height: TREE.height - TREE.top - TREE.bottom };
   const most = root.height * 1.08;
@@ -58,7 +58,7 @@ function renderTree() {
   const y = (height) => TREE.top + (1 - height / most) * inner.height;
   const cut = cutHeight(state.level);
   const svg = draw("svg", { viewBox: `0 0 ${width} ${TREE.height}`, width, height: TREE.height, role: "img",
-    "aria-label": `Merge tree of ${root.leaves.length} parts, cut at ${state.level} clusters` });
+    "aria-label": `Merge tree of ${root.leaves.length} subclusters, cut at ${state.level} clusters` });
   let last = Infinity;
   for (const phi of [0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999]) {
     const at = y(heightOf(phi));
@@ -67,18 +67,18 @@ function renderTree() {
     svg.append(draw("line", { x1: TREE.left, x2: width - TREE.right, y1: at, y2: at, class: "grid" }),
       draw("text", { x: TREE.left - 8, y: at + 4, "text-anchor": "end" }, String(phi)));
   }
-  const colours = partLooks();
+  const colors = partLooks();
   const branch = (node) => {
     for (const child of node.children) {
-      const group = child.height <= cut ? colours.get(child.part) : undefined;
+      const group = child.height <= cut ? colors.get(child.subcluster) : undefined;
       const across = draw("path", { d: `M ${x(node.x)} ${y(node.height)} H ${x(child.x)}`, class: "joint" });
       const down = draw("path", { d: `M ${x(child.x)} ${y(node.height)} V ${y(child.height)}`, class: "branch" });
-      if (group) down.style.stroke = look(group.look).colour;
-      if (group && node.height <= cut) across.style.stroke = look(group.look).colour;
+      if (group) down.style.stroke = look(group.look).color;
+      if (group && node.height <= cut) across.style.stroke = look(group.look).color;
       svg.append(across, down);
       branch(child);
     }
-    if (!node.children.length) leaf(svg, x(node.x), y(0), colours.get(node.part), inner.width / root.leaves.length);
+    if (!node.children.length) leaf(svg, x(node.x), y(0), colors.get(node.subcluster), inner.width / root.leaves.length);
   };
   branch(root);
   svg.append(draw("line", { x1: TREE.left - 6, x2: width - TREE.right, y1: y(cut), y2: y(cut), class: "cut", id: "cut-line" }),
@@ -87,28 +87,28 @@ function renderTree() {
   fill(area, svg);
 }
 
-/** The group that most images of each part are in. */
+/** The group that most images of each subcluster are in. */
 function partLooks() {
   const into = grouping();
   const tallies = new Map();
-  for (const [cluster, part, , size] of sight().cells) {
-    if (!tallies.has(part)) tallies.set(part, new Map());
-    const tally = tallies.get(part), id = into(cluster, part);
+  for (const [cluster, subcluster, , size] of clustering().cells) {
+    if (!tallies.has(subcluster)) tallies.set(subcluster, new Map());
+    const tally = tallies.get(subcluster), id = into(cluster, subcluster);
     tally.set(id, (tally.get(id) || 0) + size);
   }
   const groups = new Map(state.groups.map((group) => [group.id, group]));
-  return new Map([...tallies].map(([part, tally]) => [part, groups.get(largest(tally))]));
+  return new Map([...tallies].map(([subcluster, tally]) => [subcluster, groups.get(largest(tally))]));
 }
 
 function leaf(svg, x, y, group, room) {
   if (!group) return;
-  const { colour, shape } = look(group.look);
+  const { color, shape } = look(group.look);
   const path = { d: "", moveTo(a, b) { this.d += `M${a} ${b}`; }, lineTo(a, b) { this.d += `L${a} ${b}`; }, closePath() { this.d += "Z"; },
     rect(a, b, w, h) { this.d += `M${a} ${b}h${w}v${h}h${-w}Z`; },
     arc(a, b, r) { this.d += `M${a - r} ${b}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0`; } };
   trace(path, shape, x, y + 9, 5);
   const mark = draw("path", { d: path.d, "fill-rule": "evenodd" }, draw("title", {}, group.name));
-  mark.style.fill = colour;
+  mark.style.fill = color;
   svg.append(mark);
   const number = group.id < 0 ? "–" : String(atOwnLevel() ? group.main : group.id);
   if (room >= 12) svg.append(draw("text", { x, y: y + 30, "text-anchor": "middle" }, number));

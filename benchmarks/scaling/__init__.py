@@ -1,1 +1,0 @@
-"""What very many images would cost, from what was measured."""

@@ -1,1 +1,0 @@
-"""Several hosts with a slow and lossy network between them, on one machine."""

@@ -1,0 +1,40 @@
+"""``cts compare``: several runs on the same images on one page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from .output import say
+
+
+@dataclass(frozen=True)
+class Command:
+    """Compare runs: settings, curves, scores, balance, agreement, and where the images of each cluster went."""
+
+    runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
+    """Two or more runs on the same images."""
+    out: Path = Path("compare.html")
+    """File to write."""
+
+
+def execute(command: Command, console: Console) -> None:
+    from ..config.storage import write_atomically
+    from ..report import page
+    from ..report.comparison import compare_runs
+    from ..runs.folder import RunFolder
+    from .report import check_page
+
+    if len(command.runs) < 2:
+        raise ValueError("cts compare needs at least two runs")
+    runs = [RunFolder.open(path) for path in command.runs]
+    path = check_page(command.out)
+    content = compare_runs(runs)
+    write_atomically(path, page.render("compare", content).encode())
+    if content["consensus"] is not None:
+        say(console, f"agrees most with the others: {content['consensus']}")
+    say(console, f"written: {path}")

@@ -1,0 +1,57 @@
+"""``cts evaluate``: compare a run's clusters with known classes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from ..config.images import LabelSource
+from .arguments import RunPath, SourceName
+from .output import cluster_table, say, score_lines, warn
+
+
+@dataclass(frozen=True)
+class Command:
+    """Compare a run's clusters with known classes, on the test split where there is one."""
+
+    run: RunPath
+    source: SourceName
+    json: bool = False
+    """Print one JSON object instead of a table."""
+    split: Literal["test", "train"] = "test"
+    """Which part of a data set that has two."""
+    labels: LabelSource = "from-folders"
+    """Pictures: the folders directly below SOURCE are the classes, if they look like classes."""
+    n_clusters: int | None = None
+    """Cut the merge tree at this many clusters instead of where the run cut it."""
+    data_dir: Path | None = None
+    """Folder with local copies of the named data sets."""
+
+
+def execute(command: Command, console: Console) -> None:
+    from ..config.images import ImageOptions
+    from ..data import datasets
+    from ..data.listing import looks_like_classes
+    from ..model.assessment import assess
+    from ..runs.folder import RunFolder
+    from ..runs.load import load_newest_model
+    from .loading import load_images
+
+    model, problems = load_newest_model(RunFolder.open(command.run))
+    warn(problems)
+    if command.n_clusters is not None:
+        model = model.cut(command.n_clusters)
+    listing = datasets.open_listing(command.source)
+    labels = command.labels if listing is not None and looks_like_classes(listing) else "none"
+    dataset = load_images(command.source, command.data_dir, ImageOptions(labels=labels), console, model.shape)
+    store = dataset.train if command.split == "train" else dataset.evaluation
+    assessment = assess(model, store.images, store.labels)
+    if command.json:
+        print(json.dumps(assessment.scores()))
+        return
+    console.print(cluster_table(assessment))
+    say(console, score_lines(assessment))

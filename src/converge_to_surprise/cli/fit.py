@@ -1,0 +1,217 @@
+"""``cts fit``: find the clusters in a set of images."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import tyro
+from rich.console import Console
+
+from ..config import Config, SearchName
+from ..config.describe import field_docs, leaf
+from ..config.files import overlay, read
+from ..config.images import Color, LabelSource
+from ..config.presets import KNOWN_SIZES, PresetName, canonical, resolve
+from .arguments import SourceName
+from .output import say, warn
+from .parser import parse
+
+if TYPE_CHECKING:
+    from ..data.datasets import Dataset
+    from ..runs.folder import RunFolder
+    from ..search.restarts import Restarts
+
+
+@dataclass(frozen=True)
+class Command:
+    """Find the clusters in a set of images and keep the run in a folder."""
+
+    source: SourceName
+    """A folder of pictures, a .csv or .parquet file with their paths, an .npz, .npy or IDX file, or a data set (mnist,
+    fashion-mnist, usps, digits)."""
+    out: Path
+    """Folder for the run; it must not hold one already."""
+    preset: PresetName = "fast"
+    """fast: minutes on a laptop. paper: the paper's method and hyper-parameters."""
+    search: SearchName | None = None
+    """evolution or relaxed, instead of the preset's search."""
+    data_dir: Path | None = None
+    """Folder with local copies of the named data sets (also: the CTS_DATA variable)."""
+    image_size: int | None = None
+    """Longer side of the images in pixels, from 8 to 1024; by default 48, or less if they are smaller."""
+    color: Color = "auto"
+    """Read pictures in color (rgb) or gray; auto looks at them."""
+    labels: LabelSource = "none"
+    """from-folders: the folders directly below SOURCE are classes, for evaluation only."""
+    config: Path | None = None
+    """TOML or JSON file of settings, laid over the preset; flags are laid over both."""
+    force: bool = False
+    """Overwrite the run in the folder."""
+    report: bool = True
+    """Write report.html into the run folder at the end."""
+    serve: bool = False
+    """Show the report while the run goes on, on this machine only."""
+    port: int = 0
+    """Port of that page; 0: any free one."""
+    tensorboard: bool = False
+    """Write event files for TensorBoard into the run folder."""
+    settings: Annotated[Config, tyro.conf.arg(name="")] = field(default_factory=Config)
+    """Every other setting."""
+
+
+class Request(NamedTuple):
+    """The command, and its words, which are parsed again on top of the preset."""
+
+    command: Command
+    words: Sequence[str]
+
+
+SHORT_HELP = (
+    "source", "out", "n_init", "n_clusters", "max_clusters", "preset", "search", "seed", "image_size", "color",
+    "labels", "augmentation.rotation", "augmentation.crop", "augmentation.flip_prob", "relaxed.temperature", "schedule",
+    "device", "precision", "threads", "processes", "config", "data_dir", "report", "serve", "tensorboard", "force",
+)  # fmt: skip
+"""The options that ``cts fit --help`` shows; ``--help-all`` shows all."""
+
+
+def execute(request: Request, console: Console) -> None:
+    from ..config.images import ImageOptions, check_image_size
+    from ..data.store import check_clusterable
+    from ..distributed import launch
+    from ..runs import session
+    from ..runs.folder import RunFolder
+    from .loading import load_images
+
+    command = request.command
+    # torchrun starts the same command again after a loss: the run it finds is then its own.
+    again = launch.launched() and RunFolder(command.out).config.is_file()
+    if command.force and launch.launched():
+        raise ValueError("--force is refused under torchrun, because a restart would overwrite the run again")
+    run = RunFolder.open(command.out) if again else RunFolder.claim(command.out, command.force)
+    check_image_size(command.image_size, "--image-size")
+    options = ImageOptions(command.image_size, command.color, command.labels)
+    dataset = load_images(command.source, command.data_dir, options, console)
+    check_clusterable(dataset.train, command.source)
+    config = effective_config(request, len(dataset.train), dataset.train.shape)
+    if again:
+        search, problems = session.reattach(run, dataset, config)
+        warn(problems)
+        session.update_data_dir(run, command.data_dir)
+    else:
+        source = canonical(command.source) or str(Path(command.source).resolve())
+        origin = session.Origin(source, command.preset, command.data_dir, command.labels)
+        search = session.begin(run, dataset, origin, config)
+    train(run, search, dataset, Watching.of(command), console)
+    if dataset.classes_offered:
+        text = f"the {dataset.classes_offered} folders of {command.source} look like classes: compare with them by"
+        say(console, f"{text} `cts evaluate {run.path} {command.source}`")
+
+
+def parse_words(words: Sequence[str]) -> Request:
+    return Request(parse("fit", Command, words), words)
+
+
+def effective_config(request: Request, images: int, shape: tuple[int, int, int]) -> Config:
+    """Preset, then configuration file, then flags, which are parsed again on top of the first two."""
+    from ..search.threads import available_threads
+
+    command = request.command
+    name = canonical(command.source) or "auto"  # a folder can have the name of a data set
+    base = resolve(command.preset, command.search, name, images, shape)
+    if command.config is not None:
+        base = overlay(base, read(command.config))
+    parsed: Command = parse("fit", Command, request.words, replace(command, settings=base))
+    return replace(parsed.settings, threads=parsed.settings.threads or available_threads())
+
+
+@dataclass(frozen=True)
+class Watching:
+    """How a run is shown while it goes on, and at its end."""
+
+    report: bool
+    serve: bool
+    port: int
+    tensorboard: bool
+
+    @classmethod
+    def of(cls, command: Any) -> Watching:
+        return cls(command.report, command.serve, command.port, command.tensorboard)
+
+
+def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching, console: Console) -> None:
+    """Work through the remaining schedule, show it, and print what was found."""
+    from ..data.skipped import count_kinds, files_line
+    from ..report.events import event_files
+    from ..report.live import serve
+    from ..report.page import write_report
+    from ..runs import session
+    from ..runs.progress import ProgressDisplay
+    from ..runs.result import selection_text
+    from .output import cluster_table, score_lines
+
+    files = None  # arrays have none
+    if dataset.train.names is not None:
+        files = files_line(len(dataset.train.names), count_kinds(dataset.quarantine), run.quarantine)
+        say(console, files)
+    with contextlib.ExitStack() as stack:
+        readers: list[session.Reader] = []
+        if watching.tensorboard:
+            readers.append(stack.enter_context(event_files(run.path)))
+        if watching.serve:
+            stack.enter_context(serve(run.path, watching.port, console, dataset.train))
+        readers.append(stack.enter_context(ProgressDisplay(console, search.total, search.step)))
+        assessment = session.train_with_workers(run, search, dataset, readers)
+    console.print(cluster_table(assessment))
+    say(console, score_lines(assessment))
+    if (initializations := search.summary()) is not None:
+        say(console, f"selected: {selection_text(initializations)}")
+    if files and dataset.quarantine:  # again: the first time may have scrolled away
+        say(console, files)
+    if watching.report:
+        with console.status("making the report"):
+            write_report(run, dataset.train)
+        say(console, f"report: {run.report}")
+    say(console, f"{search.seconds:.0f} s, run in {run.path}")
+
+
+def show_help(words: Sequence[str], console: Console) -> None:
+    """The options that most people need, with the values that this run would use."""
+    named = [(word, canonical(word)) for word in words if not word.startswith("-")]
+    source = next((name for _, name in named if name is not None), None)
+    preset: PresetName = "paper" if "paper" in words else "fast"
+    images, shape = KNOWN_SIZES.get(source or "", (5000, (3, 48, 48)))
+    search: SearchName | None = next((s for s in ("evolution", "relaxed") if s in words), None)
+    config = resolve(preset, search, source or "auto", images, shape)
+    defaults = Command(source or "", Path(), preset=preset, search=search, settings=config)
+    about = f"the data set {source}" if source else f"{images:,} color pictures; for a data set: cts fit NAME --help"
+    console.print("usage: cts fit SOURCE --out FOLDER [options]\n", markup=False)
+    console.print(
+        f"Values in parentheses are those of the {preset} preset for {about}.\n", markup=False, soft_wrap=True
+    )
+    for path in SHORT_HELP:
+        flag, text, value = _option(path, defaults)
+        shown = "" if value is None else f" ({value})"
+        console.print(f"  [bold]{flag}[/]", highlight=False)
+        console.print(f"      {text}{shown}", markup=False, highlight=False, soft_wrap=True)
+    console.print("\n`cts fit --help-all` shows every setting.", markup=False, highlight=False)
+
+
+def _option(path: str, defaults: Command) -> tuple[str, str, object]:
+    """Flag, description and value of an option, which is a field of the command or of its settings."""
+    own = field_docs(Command)
+    if path == "source":
+        return "SOURCE", own[path], None
+    if path == "out":
+        return "--out FOLDER", own[path], None
+    flag = "--" + path.replace("_", "-")
+    if path in own:
+        value, text = getattr(defaults, path), own[path]
+    else:
+        value, text = leaf(defaults.settings, path)
+    if isinstance(value, bool):
+        return (f"--no-{path}" if value else flag), text, None
+    return flag, text, " ".join(map(str, value)) if isinstance(value, tuple) else value

@@ -1,0 +1,16 @@
+"""Checks of settings; the message of a failed check names the setting and its value."""
+
+from __future__ import annotations
+
+MOST = 10**9  # upper limit of every integer setting but the seed
+
+
+class SettingError(ValueError):
+    """A setting has a wrong value; the message names both."""
+
+
+def check(condition: bool, name: str, value: object, expected: str, most: int = MOST) -> None:
+    if not condition:
+        raise SettingError(f"{name} is {value!r}; it must be {expected}")
+    if isinstance(value, int) and value > most:
+        raise SettingError(f"{name} is {value!r}; it must be at most {most:,}")

@@ -1,0 +1,45 @@
+"""How a user's own images are read."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Literal, SupportsIndex, get_args
+
+Color = Literal["auto", "gray", "rgb"]
+LabelSource = Literal["none", "from-folders"]
+
+SMALLEST_SIDE, LARGEST_SIDE = 8, 1024
+"""Range of ``image_size``. Each view has half of the pixels: with sides below 8 too few are left."""
+
+
+@dataclass(frozen=True)
+class ImageOptions:
+    """How to read a user's own images. All but ``image_size`` applies to picture files only."""
+
+    image_size: int | None = None
+    """Longer side in pixels; by default 48, or less if the images are smaller."""
+    color: Color = "auto"
+    """auto: in color if more than one picture in a hundred is."""
+    labels: LabelSource = "none"
+    """from-folders: the folders directly below are the classes, for evaluation only."""
+    threads: int = 0
+    """Pictures decoded at the same time; 0: as many as there are CPU threads."""
+
+    def __post_init__(self) -> None:
+        check_image_size(self.image_size, "image_size")
+        if self.color not in get_args(Color):
+            raise ValueError(f"color is {self.color!r}; it must be one of {', '.join(get_args(Color))}")
+        if self.labels not in get_args(LabelSource):
+            raise ValueError(f"labels is {self.labels!r}; it must be one of {', '.join(get_args(LabelSource))}")
+        if self.threads < 0:
+            raise ValueError(f"threads is {self.threads}; it must be 0 (as many as there are) or more")
+
+
+def check_image_size(value: object, name: str) -> None:
+    """Refuse a value that is neither None nor a side in pixels. ``name`` is the user's name for it."""
+    if value is None:
+        return
+    side = operator.index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else 0
+    if not SMALLEST_SIDE <= side <= LARGEST_SIDE:
+        raise ValueError(f"{name} is {value!r}; it must be an integer from {SMALLEST_SIDE} to {LARGEST_SIDE}")

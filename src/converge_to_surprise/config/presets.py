@@ -1,0 +1,136 @@
+"""Presets: ``paper`` follows the paper's hyper-parameters exactly, ``fast`` is made for a laptop.
+
+Between data sets only the augmentation differs, as in the paper's table 4, and whether small views are enlarged. For
+the user's own images both follow from size and color, and so does the treatment of the background, which is black in
+the named data sets.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Literal
+
+from .settings import Augmentation, Config, Consolidation, Evolution, Network, SearchName, Views
+from .stage import Stage
+
+PresetName = Literal["fast", "paper"]
+
+AUGMENTATION = {
+    "mnist": Augmentation(rotation=20.0, crop=4, brightness=0.3, contrast=0.3),
+    "fashion-mnist": Augmentation(rotation=20.0, crop=4, brightness=0.3, contrast=0.3, flip_prob=0.5),
+    "usps": Augmentation(
+        rotation=10.0, rotation_prob=0.5, crop=2, brightness=0.15, contrast=0.15, zoom_out=(2, 6), zoom_out_prob=1.0
+    ),
+    # Not in the paper: the augmentation of USPS at half the size, with more rotation.
+    "digits": Augmentation(rotation=15.0, crop=2, brightness=0.2, contrast=0.2, zoom_out=(1, 3), zoom_out_prob=1.0),
+}
+UPSAMPLE = {"usps": 2, "digits": 2, "mnist": 1, "fashion-mnist": 1}
+KNOWN_SIZES: dict[str, tuple[int, tuple[int, int, int]]] = {
+    "mnist": (60_000, (1, 28, 28)),
+    "fashion-mnist": (60_000, (1, 28, 28)),
+    "usps": (7_291, (1, 16, 16)),
+    "digits": (1_797, (1, 8, 8)),
+}
+"""Number and shape (C, H, W) of the training images of the named data sets."""
+SMALL = 16
+"""Views of images whose longer side is at most this are enlarged, as the paper does for USPS."""
+
+TWO_STAGES = (Stage("explore", "evolution", 2000), Stage("strong", "evolution", 1000, passes=4, every=25))
+THREE_STAGES = (
+    Stage("explore", "evolution", 4000),
+    Stage("weak", "evolution", 4000, passes=2, every=500),
+    Stage("strong", "evolution", 1000, passes=4, every=25),
+)
+FEW_IMAGES = 10_000
+"""Below this number of images the paper's longer schedule is used, because an epoch has fewer updates."""
+
+RELAXED_STEPS = 600
+"""Least number of gradient steps of the relaxed search."""
+RELAXED_EPOCHS = 10
+"""Least number of epochs of the relaxed search. Refining takes half as many."""
+N_INIT = 2
+"""Of two initializations the one with the better balanced clusters is better on average and never much worse."""
+REFINE_TEMPERATURE = 0.1
+"""Temperature of refining in the fast preset, four times that of the search."""
+
+
+def canonical(source: str) -> str | None:
+    """The named data set that ``source`` means, or None: ``Fashion_MNIST`` is ``fashion-mnist``."""
+    name = source.lower().replace("_", "-")
+    return name if name in KNOWN_SIZES else None
+
+
+def auto_augmentation(channels: int, height: int, width: int) -> Augmentation:
+    """Augmentation for the user's own images: rotation and jitter as for MNIST, a crop in proportion, no flips."""
+    return Augmentation(
+        rotation=15.0,
+        crop=round(min(height, width) / 7),
+        brightness=0.3,
+        contrast=0.3,
+        saturation=0.3 if channels == 3 else 0.0,
+    )
+
+
+def resolve(
+    preset: PresetName,
+    search: SearchName | None,
+    dataset: str,
+    images: int,
+    shape: tuple[int, int, int],
+    backbone: bool = False,
+) -> Config:
+    """The configuration of a preset for ``images`` images of ``shape`` (C, H, W) from the named data set.
+
+    ``search`` replaces the preset's search: evolution for ``paper``, relaxed for ``fast``. With the user's own
+    ``backbone`` the background is kept, because the backbone may have been trained on images that have one.
+    """
+    channels, height, width = shape
+    scale = UPSAMPLE.get(dataset) or (2 if max(height, width) <= SMALL else 1)
+    views = Views(upsample=scale)
+    augmentation = AUGMENTATION.get(dataset) or auto_augmentation(channels, height * scale, width * scale)
+    search = search or ("evolution" if preset == "paper" else "relaxed")
+    config = Config(views=views, augmentation=augmentation)
+    if preset == "fast":
+        # Most pictures are not black at their edges. Black padding would reveal where the edge was, and with it the
+        # position of the object, which crops are meant to hide: clusters would be split by position. So gray images
+        # lose their background; in color images it carries information and is continued beyond the edge instead.
+        own = dataset not in AUGMENTATION
+        removed = own and channels == 1 and not backbone
+        extended = own and not removed
+        config = replace(
+            config,
+            views=replace(views, fill_masked=True, background="remove" if removed else "keep"),
+            augmentation=replace(augmentation, sampling="bilinear", fill="background" if extended else "image"),
+            network=Network(space_to_depth=True, padding="background" if extended else "black"),
+            consolidation=Consolidation(logit_scale=10.0),
+        )
+    if search == "relaxed":
+        return replace(_relaxed(config, images), n_init=N_INIT if preset == "fast" else 1)
+    return _paper_evolution(config, dataset, images) if preset == "paper" else _small_evolution(config, images)
+
+
+def _paper_evolution(config: Config, dataset: str, images: int) -> Config:
+    batch_size = 3650 if dataset == "usps" else 3000
+    schedule = THREE_STAGES if images < FEW_IMAGES else TWO_STAGES
+    return replace(config, schedule=schedule, evolution=Evolution(batch_size=min(batch_size, images)))
+
+
+def _small_evolution(config: Config, images: int) -> Config:
+    """The paper's search with fewer epochs and larger steps."""
+    schedule = (Stage("explore", "evolution", 150), Stage("strong", "evolution", 50, passes=2, every=10))
+    evolution = Evolution(batch_size=min(1000, images), learning_rate=0.05, sigma=0.05, ramp_epochs=20)
+    return replace(config, schedule=schedule, evolution=evolution)
+
+
+def _relaxed(config: Config, images: int) -> Config:
+    batch_size = min(config.relaxed.batch_size, images)
+    steps_per_epoch = math.ceil(images / batch_size)
+    epochs = max(RELAXED_EPOCHS, round(RELAXED_STEPS / steps_per_epoch))
+    schedule = (
+        Stage("search", "relaxed", epochs),
+        Stage("merge", "merge", 1),
+        Stage("refine", "refine", -(-epochs // 2)),
+    )
+    relaxed = replace(config.relaxed, batch_size=batch_size, refine_temperature=REFINE_TEMPERATURE)
+    return replace(config, schedule=schedule, relaxed=relaxed)

@@ -1,0 +1,87 @@
+"""Read and write files safely: atomic writes, bounded reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .text import parse_json
+
+LARGEST_JSON = 64 << 20
+"""Bytes. Nothing that this program writes as one JSON text comes near it."""
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """The content of a regular file of at most ``most`` bytes. Reading a pipe would block, a device might never end."""
+    if not path.is_file():
+        raise ValueError("there is no such file" if not path.exists() else "it is not a regular file")
+    if path.stat().st_size > most:
+        raise ValueError(f"it has more than {most:,} bytes")
+    return path.read_bytes()
+
+
+def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
+    """Write to a temporary file in the same folder, flush it to disk, rename it, flush the folder.
+
+    A crash, a full disk or a kill leaves the old file or the new one, never a part. What is too large to be held
+    at once may come in pieces.
+    """
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.writelines([content] if isinstance(content, bytes) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException as error:
+        Path(temporary).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # so that the message says what could not be written
+        raise
+    flush_folder(path.parent)
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def flush_folder(folder: Path) -> None:
+    """Make renames in a folder durable; a no-op where folders cannot be opened."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def wrong_version(found: object, expected: int) -> str:
+    """The message for a file of another version of its format.
+
+    >>> wrong_version(1, 2)
+    'it was made by version 0.1 of this program, which this version cannot read: fit again'
+    """
+    if found == 1:
+        return "it was made by version 0.1 of this program, which this version cannot read: fit again"
+    return f"its format has version {found!r}; this program reads version {expected}"
+
+
+def write_json(path: Path, data: Any) -> None:
+    write_atomically(path, (json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Parsed JSON; a ValueError that names the file if it cannot be read."""
+    try:
+        return parse_json(read_bounded(path, LARGEST_JSON).decode("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from None

@@ -1,0 +1,102 @@
+"""The images of any source, in order, a chunk at a time: memory stays flat however many there are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from . import datasets
+from .arrays import BYTES, to_images
+from .formats import optional_decoders
+from .listing import Listing
+from .pictures import stream
+from .skipped import SkippedFile
+from .store import fingerprint
+from .working_size import size_like
+
+Shape = tuple[int, int, int]
+CHUNK = 1000
+"""Images of an array that are taken together."""
+
+
+class Chunk(NamedTuple):
+    """Some images in order."""
+
+    stop: int
+    """How many of the source's images are done with this chunk, good or bad."""
+    names: Sequence[str | int]
+    images: Tensor
+    """uint8 (n, C, H, W), as the model wants them"""
+    originals: Tensor
+    """The same as their array holds them, which may be larger."""
+    paths: Sequence[str] | None
+    """The files they come from, if they come from files."""
+    quarantined: list[SkippedFile]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A folder or table of pictures, or an array."""
+
+    name: str
+    shape: Shape
+    listing: Listing | None
+    array: Tensor | None
+
+    @classmethod
+    def open(cls, source: str, shape: Shape, split: Literal["train", "test"], data_dir: Path | None) -> Source:
+        """Where images come from; they will be brought to ``shape`` (C, H, W). Arrays must have its aspect."""
+        listing = datasets.open_listing(source)
+        if listing is not None:
+            return cls(source, shape, listing, None)
+        dataset = datasets.load_arrays(source, data_dir)
+        if split == "test" and dataset.test is None:
+            raise ValueError(f"{source} has no test split; leave out --split test")
+        store = dataset.train if split == "train" or dataset.test is None else dataset.test
+        channels, height, width = store.images.shape[1:]
+        size_like((channels, height, width), shape, source)
+        return cls(source, shape, None, store.images)
+
+    def __len__(self) -> int:
+        return len(self.listing) if self.listing is not None else len(self.array if self.array is not None else ())
+
+    @property
+    def identity(self) -> str:
+        """Changes when the images do, or what can be read of them."""
+        if self.array is not None:
+            return fingerprint(self.array)
+        digest = hashlib.sha256("\0".join(optional_decoders()).encode())
+        assert self.listing is not None
+        for name, path in zip(self.listing.names, self.listing.paths, strict=True):
+            try:
+                found = os.stat(path)
+                state = f"{found.st_size} {found.st_mtime_ns}"
+            except OSError:
+                state = "gone"
+            digest.update(f"{name}\0{state}\0".encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+    def chunks(self, rows: range, threads: int = 0) -> Iterator[Chunk]:
+        """Some of the images that follow one another."""
+        if self.listing is not None:
+            names, paths = self.listing.names, self.listing.paths
+            for part in stream(self.listing, self.shape, threads, rows.start, rows.stop):
+                kept = part.positions.tolist()
+                pixels = torch.from_numpy(part.pixels)
+                yield Chunk(
+                    part.stop, [names[k] for k in kept], pixels, pixels, [paths[k] for k in kept], part.quarantined
+                )
+            return
+        assert self.array is not None
+        for first in range(rows.start, rows.stop, CHUNK):
+            originals = self.array[first : min(first + CHUNK, rows.stop)]
+            stop = first + len(originals)
+            images = to_images(originals.numpy(), BYTES, self.name, lambda _: self.shape[1:])
+            yield Chunk(stop, range(first, stop), images, originals, None, [])

@@ -1,0 +1,1 @@
+"""What can be saved and used: networks, heads, backbones, the merge tree, inference, model files."""

@@ -1,0 +1,198 @@
+"""A trained model: which cluster an image belongs to, and how confidently, at any cut of the merge tree.
+
+A model is one file (``model.safetensors`` in a run folder): weights, settings and the merge tree, no code, no pickle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..config import Config
+from . import inference
+from .confidence import fit_sharpness
+from .inference import Outputs
+from .merge_tree import MergeResult
+from .network import ClusterNetwork
+
+UNCALIBRATED = 10.0
+"""Sharpness of a network whose run is not finished."""
+
+
+class Annotations(NamedTuple):
+    """A person's names, merges and noise marks, per cluster number."""
+
+    names: list[str]
+    """The cluster's own name: its number unless it was given one."""
+    into: list[int]
+    """The cluster it was merged into, itself if it was not. Chains of merges are followed to their end."""
+    noise: list[bool]
+    """Whether its images belong to no cluster."""
+
+
+@dataclass(frozen=True)
+class CalibratedNetwork:
+    """A network with one head, the sharpness of its confidence, and the number of training images each output won."""
+
+    network: ClusterNetwork
+    sharpness: float
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def fit(
+        cls,
+        network: ClusterNetwork,
+        images: Tensor,
+        config: Config,
+        keep: tuple[str, ...] = (),
+        features: Tensor | None = None,
+    ) -> tuple[CalibratedNetwork, Outputs]:
+        """Calibrate a network on its training images; also returns its outputs for them (see ``inference.run_all``)."""
+        sharpness = fit_sharpness(network, images, config)
+        outputs = inference.run_all(network, images, config.views, sharpness, keep, features)
+        sizes = tuple(outputs.winner.bincount(minlength=network.n_outputs).tolist())
+        return cls(network, sharpness, sizes), outputs
+
+
+class Prediction(NamedTuple):
+    """The clusters of some images."""
+
+    cluster: Tensor
+    """Cluster number: 0 is the largest cluster of the training images, -1 is noise. (n,)"""
+    confidence: Tensor
+    """Probability that an augmented view of the image gets this cluster. (n,)"""
+    second: Tensor
+    """The next best cluster. (n,)"""
+    second_confidence: Tensor
+    views_agree: Tensor
+    """Whether each view alone gets this cluster. (n,)"""
+    probabilities: Tensor
+    """Of every cluster number, including those without training images. (n, n_outputs)"""
+    embedding: Tensor
+    """Mean of both views' backbone features. (n, D)"""
+
+
+@dataclass(frozen=True)
+class Model:
+    """Networks before and after merging, the merge tree between them, and its cut."""
+
+    config: Config
+    shape: tuple[int, int, int]
+    """Channels, height and width of the training images."""
+    final: CalibratedNetwork
+    """After merging and refining: an output for every cluster."""
+    unmerged: CalibratedNetwork | None = None
+    """Before merging: an output for every subcluster."""
+    merge_result: MergeResult | None = None
+    cut_at: int | None = None
+    """Number of clusters at which the tree is cut, if not where the run cut it."""
+    annotations: Annotations | None = None
+
+    @property
+    def active(self) -> CalibratedNetwork:
+        """The network that labels images at this cut."""
+        finer = self.cut_at is not None and self.merge_result is not None and self.cut_at > self.merge_result.n_clusters
+        return self.unmerged if finer and self.unmerged is not None else self.final
+
+    @cached_property
+    def groups(self) -> tuple[int, ...]:
+        """The output that represents the cluster of each output."""
+        n_outputs = self.active.network.n_outputs
+        if self.cut_at is None or self.merge_result is None:
+            return tuple(range(n_outputs))
+        if self.active is self.unmerged:
+            return tuple(self.merge_result.finer(self.cut_at, n_outputs))
+        return (*self.merge_result.coarser(self.cut_at), *range(self.merge_result.n_clusters, n_outputs))
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The output that represents each cluster number: the largest cluster of the training images is 0."""
+        sizes = torch.zeros(len(self.groups), dtype=torch.long)
+        sizes.index_add_(0, torch.tensor(self.groups), torch.tensor(self.active.sizes))
+        return tuple(torch.argsort(sizes, descending=True, stable=True).tolist())
+
+    @cached_property
+    def numbers(self) -> Tensor:
+        """The cluster number of every output, without annotations. (n_outputs,)"""
+        number = torch.empty(len(self.order), dtype=torch.long)
+        number[torch.tensor(self.order)] = torch.arange(len(self.order))
+        return number[torch.tensor(self.groups)]
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters with at least one training image; without sizes, the largest possible number."""
+        sizes = torch.zeros(len(self.groups), dtype=torch.long)
+        sizes.index_add_(0, self.numbers, torch.tensor(self.active.sizes))
+        return int((sizes > 0).sum()) or len(set(self.groups))
+
+    @property
+    def cluster_names(self) -> list[str]:
+        """The name of each cluster number: the number itself unless a person gave it a name."""
+        given = [] if self.annotations is None else self.annotations.names
+        return [*given, *map(str, range(len(given), len(self.order)))]
+
+    def cut(self, n_clusters: int) -> Model:
+        """The same model with the merge tree cut at another number of clusters, without training."""
+        if self.merge_result is None or self.unmerged is None:
+            raise ValueError(f"n_clusters is {n_clusters}, but the run has no merge tree (yet) that could be cut")
+        if not 1 <= n_clusters <= self.merge_result.max_clusters:
+            raise ValueError(f"n_clusters is {n_clusters}; the merge tree has 1 to {self.merge_result.max_clusters}")
+        cut_at = None if n_clusters == self.merge_result.n_clusters else n_clusters
+        return replace(self, cut_at=cut_at, annotations=self.annotations if cut_at == self.cut_at else None)
+
+    def run(self, images: Tensor) -> Iterator[Outputs]:
+        """The outputs of the network for uint8 images (N, C, H, W), chunk by chunk."""
+        yield from inference.run(self.active.network, images, self.config.views, self.active.sharpness)
+
+    def run_all(self, images: Tensor, keep: tuple[str, ...] = ()) -> Outputs:
+        """The same at once; see ``inference.run_all``."""
+        return inference.run_all(self.active.network, images, self.config.views, self.active.sharpness, keep)
+
+    def predict(self, images: Tensor) -> Iterator[Prediction]:
+        """The clusters of uint8 images (N, C, H, W), chunk by chunk, in order."""
+        for outputs in self.run(images):
+            yield self.interpret(outputs)
+
+    def interpret(self, outputs: Outputs) -> Prediction:
+        """Outputs as cluster numbers, with merges and noise marks applied."""
+        cluster, view_i, view_j = (
+            self._merged_into[self.numbers[side]] for side in (outputs.winner, outputs.view_i, outputs.view_j)
+        )
+        every = torch.arange(len(self.order))
+        probabilities = outputs.probabilities @ (self._merged_into[self.numbers][:, None] == every).float()
+        own = every == cluster[:, None]
+        second_confidence, second = torch.where(own, -1.0, probabilities).max(1)
+        return Prediction(
+            cluster=torch.where(self._noise[cluster], -1, cluster),
+            confidence=probabilities.gather(1, cluster[:, None])[:, 0],
+            second=second,
+            second_confidence=second_confidence.clamp(min=0),
+            views_agree=(view_i == cluster) & (view_j == cluster),
+            probabilities=probabilities,
+            embedding=outputs.features,
+        )
+
+    def prepare(self) -> None:
+        """Compute everything that does not depend on images."""
+        self._merged_into[self.numbers], self._noise
+
+    @cached_property
+    def _merged_into(self) -> Tensor:
+        """The cluster number that each cluster number was merged into by a person. (n_outputs,)"""
+        into = torch.arange(len(self.order))
+        if self.annotations is not None:
+            into[: len(self.annotations.into)] = torch.tensor(self.annotations.into)
+        return into
+
+    @cached_property
+    def _noise(self) -> Tensor:
+        """Whether a person marked each cluster number as noise. (n_outputs,)"""
+        noise = torch.zeros(len(self.order), dtype=torch.bool)
+        if self.annotations is not None:
+            noise[: len(self.annotations.noise)] = torch.tensor(self.annotations.noise)
+        return noise

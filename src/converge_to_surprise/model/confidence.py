@@ -1,0 +1,52 @@
+"""Calibrated confidence: the probability that an augmented view of the image gets the same cluster.
+
+The network's outputs are normalized, so their size says nothing about confidence. One parameter, the sharpness, turns
+them into probabilities: softmax(sharpness x outputs). It is fitted by maximum likelihood to the clusters of augmented
+views of the same images, without classes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from scipy.optimize import minimize_scalar
+from torch import Tensor
+
+from ..config import Config
+from ..core import rng
+from .inference import map_augmented_views, map_views
+from .network import ClusterNetwork
+
+SAMPLE = 2_000
+"""Images to which the sharpness is fitted."""
+DRAWS = 2
+"""Augmented pairs of views of each of them."""
+MAX_SHARPNESS = 1_000.0
+"""Used where augmented views always keep their cluster, so that the likelihood has no maximum."""
+
+
+def fit_sharpness(network: ClusterNetwork, images: Tensor, config: Config) -> float:
+    """The sharpness with which the un-augmented outputs predict the clusters of augmented views best."""
+    generator = rng.torch_generator(config.seed, "confidence")
+    sample = images[torch.randperm(len(images), generator=generator)[:SAMPLE]]
+    clean = torch.cat([((i + j) / 2).cpu() for i, j in map_views(network, sample, config.views, network.forward)])
+
+    def labels(views: Tensor) -> Tensor:
+        return network.logits(views).argmax(-1)
+
+    seen = torch.cat([map_augmented_views(network, sample, config, generator, labels) for _ in range(DRAWS)])
+    return sharpness_of(clean.repeat(2 * DRAWS, 1), seen)
+
+
+def sharpness_of(outputs: Tensor, labels: Tensor) -> float:
+    """The sharpness that maximizes the likelihood of labels (n,) under the softmax of the outputs (n, n_outputs)."""
+    outputs = outputs.double()
+
+    def negative_log_likelihood(log_sharpness: float) -> float:
+        return float(F.cross_entropy(math.exp(log_sharpness) * outputs, labels))
+
+    bounds = (0.0, math.log(MAX_SHARPNESS))
+    best = minimize_scalar(negative_log_likelihood, bounds=bounds, method="bounded", options={"xatol": 1e-3})
+    return math.exp(float(best.x))

@@ -1,0 +1,217 @@
+"""Run a trained network on images: un-augmented views, evaluation mode.
+
+Functions that go through all images split the work among the processes of the current group.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..config import Config, Views
+from ..core import augment
+from ..core.views import make_views, to_float
+from ..distributed.group import current
+from .network import ClusterNetwork, channels_last
+from .precision import exact
+
+CHUNK = 250
+"""Images processed at once: few enough that their activations stay in a CPU's cache."""
+MIN_BATCH = 16
+"""Smaller batches are filled up by repetition: torch uses other kernels for tiny ones, which round differently."""
+_Result = TypeVar("_Result")
+
+
+class Outputs(NamedTuple):
+    """The outputs of a network with one head for some images."""
+
+    view_i: Tensor
+    """The winning output of view i. (n,)"""
+    view_j: Tensor
+    """The winning output of view j. (n,)"""
+    winner: Tensor
+    """The winning output of the mean of both views' normalized logits. (n,)"""
+    probabilities: Tensor
+    """Softmax of that mean times the sharpness. (n, n_outputs)"""
+    features: Tensor
+    """Mean of both views' backbone features. (n, D)"""
+
+
+def map_views(
+    network: ClusterNetwork, images: Tensor, settings: Views, function: Callable[[Tensor], Tensor]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """``function`` of view i and of view j of uint8 images (N, C, H, W), chunk by chunk, in evaluation mode."""
+    device = next(network.parameters()).device
+    training = network.training
+    network.eval()
+    try:
+        for start in range(0, len(images), CHUNK):
+            with torch.inference_mode(), exact(device):
+                part = images[start : start + CHUNK].to(device)
+                count = len(part)
+                pixels = to_float(part.repeat(-(-MIN_BATCH // count), 1, 1, 1) if count < MIN_BATCH else part)
+                view_i, view_j = make_views(pixels, settings)
+                yield function(channels_last(view_i))[:count], function(channels_last(view_j))[:count]
+    finally:
+        network.train(training)
+
+
+def map_augmented_views(
+    network: ClusterNetwork,
+    images: Tensor,
+    config: Config,
+    generator: torch.Generator,
+    function: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """``function`` of both views, augmented as in training, in evaluation mode: all views i, then all views j. (2N, ...)"""
+    device = next(network.parameters()).device
+    training = network.training
+    network.eval()
+    group = current()
+    own = group.share(len(images), CHUNK)
+    results: list[Tensor] = []
+    for start in range(0, len(images), CHUNK):
+        part = images[start : start + CHUNK]
+        if start not in own:
+            augment.skip(config.augmentation, len(part), generator)
+            continue
+        with torch.inference_mode(), exact(device):
+            views = [
+                augment.augment(view, config.augmentation, generator, signed=config.views.signed)
+                for view in make_views(to_float(part.to(device)), config.views, generator)
+            ]
+            results.append(torch.stack([function(channels_last(view)).cpu() for view in views], 1))
+    network.train(training)
+    return torch.cat(group.gather(torch.cat(results), len(images), CHUNK).unbind(1))
+
+
+def label_views(network: ClusterNetwork, images: Tensor, settings: Views) -> tuple[Tensor, Tensor]:
+    """Clusters of view i and of view j, (N,) each, or (N, heads) for a network with several heads."""
+    group = current()
+    pairs = [
+        (i.argmax(-1), j.argmax(-1)) for i, j in map_views(network, group.own(images, CHUNK), settings, network.logits)
+    ]
+    labels = torch.stack([torch.cat(side).cpu() for side in zip(*pairs, strict=True)], 1)
+    labels_i, labels_j = group.gather(labels, len(images), CHUNK).unbind(1)
+    return labels_i, labels_j
+
+
+def view_features(network: ClusterNetwork, images: Tensor, settings: Views, positions: Tensor | None = None) -> Tensor:
+    """Backbone features of view i and of view j, of all images or of those at some positions (n,). (n, 2, D)"""
+    rows = images if positions is None else positions
+    group = current()
+
+    def one(part: Tensor) -> Tensor:
+        pixels = part if positions is None else images[part]
+        ((features_i, features_j),) = map_views(network, pixels, settings, network.features)
+        return torch.stack([features_i, features_j], 1).cpu()
+
+    return group.gather(torch.cat(list(_map_chunks(one, network, group.own(rows, CHUNK)))), len(rows), CHUNK)
+
+
+def logits_of(network: ClusterNetwork, features: Tensor) -> Tensor:
+    """The logits of features (N, D). (N, n_outputs), or (N, heads, n_outputs) with several heads"""
+    device = next(network.parameters()).device
+    with torch.inference_mode(), exact(device):
+        return torch.cat([network.outputs(part.to(device)).cpu() for part in torch.split(features, CHUNK)])
+
+
+def outputs_of(network: ClusterNetwork, features_i: Tensor, features_j: Tensor, sharpness: float) -> Outputs:
+    """The outputs of a network with one head, from both views' features (n, D)."""
+    logits_i, logits_j = (F.normalize(network.outputs(features), dim=-1) for features in (features_i, features_j))
+    mean = (logits_i + logits_j) / 2
+    return Outputs(
+        logits_i.argmax(-1),
+        logits_j.argmax(-1),
+        mean.argmax(-1),
+        torch.softmax(sharpness * mean, -1),
+        (features_i + features_j) / 2,
+    )
+
+
+def run(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: float) -> Iterator[Outputs]:
+    """The outputs of a network with one head for uint8 images (N, C, H, W), chunk by chunk, in order."""
+
+    def one(part: Tensor) -> Outputs:
+        ((features_i, features_j),) = map_views(network, part, settings, network.features)
+        with torch.inference_mode(), exact(features_i.device):
+            return Outputs(*(value.cpu() for value in outputs_of(network, features_i, features_j, sharpness)))
+
+    return _map_chunks(one, network, images)
+
+
+def _map_chunks(one: Callable[[Tensor], _Result], network: ClusterNetwork, rows: Tensor) -> Iterator[_Result]:
+    """``one`` of each chunk of rows, in order, with the network in evaluation mode.
+
+    Several chunks are processed at once, each by one thread: this is faster than all threads on one small chunk, and
+    the result does not depend on the number of threads.
+    """
+    training = network.training
+    network.eval()
+    threads = torch.get_num_threads() if next(network.parameters()).is_cpu else 1  # one thread keeps a GPU busy
+    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        starts = iter(range(0, len(rows), CHUNK))
+        ahead: deque[Future[_Result]] = deque()
+        while True:
+            for start in itertools.islice(starts, 2 * threads - len(ahead)):
+                ahead.append(pool.submit(one, rows[start : start + CHUNK]))
+            if not ahead:
+                return
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+        network.train(training)
+
+
+def run_on_features(network: ClusterNetwork, features: Tensor, sharpness: float) -> Iterator[Outputs]:
+    """The same from both views' features (N, 2, D) of the images."""
+
+    def one(part: Tensor) -> Outputs:
+        device = next(network.parameters()).device
+        with torch.inference_mode(), exact(device):
+            both = part.to(device)
+            return Outputs(*(value.cpu() for value in outputs_of(network, both[:, 0], both[:, 1], sharpness)))
+
+    return _map_chunks(one, network, features)
+
+
+def run_all(
+    network: ClusterNetwork,
+    images: Tensor,
+    settings: Views,
+    sharpness: float,
+    keep: tuple[str, ...] = (),
+    features: Tensor | None = None,
+) -> Outputs:
+    """The outputs for all images at once.
+
+    ``features``: both views' features of all images (N, 2, D), if they are known.
+
+    Labels are always kept. "probabilities" and "features" (as float16) are kept if ``keep`` names them and have no
+    columns otherwise: for a million images they may not fit into memory.
+    """
+    group = current()
+    mine = group.own(images if features is None else features, CHUNK)
+    chunks = run(network, mine, settings, sharpness) if features is None else run_on_features(network, mine, sharpness)
+    whole: Outputs | None = None
+    done = 0
+    dropped = [name for name in ("probabilities", "features") if name not in keep]
+    for outputs in chunks:
+        kept = outputs._replace(features=outputs.features.half())
+        kept = kept._replace(**{name: getattr(kept, name)[:, :0] for name in dropped})
+        if whole is None:  # allocated once: joining a list of chunks would need twice the memory
+            whole = Outputs(*(value.new_empty(len(mine), *value.shape[1:]) for value in kept))
+        for column, value in zip(whole, kept, strict=True):
+            column[done : done + len(value)] = value
+        done += len(outputs.winner)
+    if whole is None:
+        raise ValueError("there are no images to label")
+    return Outputs(*(group.gather(column, len(images), CHUNK) for column in whole))

@@ -1,0 +1,84 @@
+"""The merge tree of a head: which clusters are joined in which order, and where the tree is cut."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class MergeStep(NamedTuple):
+    """One cluster is merged into another."""
+
+    into: int
+    merged: int
+    phi: float
+    """Strength of the boundary between them."""
+
+
+class MergeTree(NamedTuple):
+    """All merges of a head, from its finest clusters to a single one, weakest boundary first."""
+
+    steps: list[MergeStep]
+    n_outputs: int
+    n_clusters: int
+    """Number of clusters after the tiny ones are dissolved."""
+
+    @property
+    def active_outputs(self) -> list[int]:
+        """Outputs that won at least one view."""
+        return sorted({output for step in self.steps for output in (step.into, step.merged)})
+
+    def groups(self, n_clusters: int) -> list[int]:
+        """The output that represents the cluster of each output when ``n_clusters`` clusters are left."""
+        groups = np.arange(self.n_outputs)
+        for into, merged, _ in self.steps[: len(self.steps) + 1 - n_clusters]:
+            groups[groups == merged] = into
+        return [int(group) for group in groups]
+
+    def representatives(self, n_clusters: int) -> list[int]:
+        """The outputs that represent the clusters when ``n_clusters`` are left."""
+        groups = self.groups(n_clusters)
+        return sorted({groups[output] for output in self.active_outputs}) or [0]
+
+    def boundary(self, n_clusters: int) -> float:
+        """phi of the weakest boundary among ``n_clusters`` clusters."""
+        return self.steps[len(self.steps) + 1 - n_clusters].phi if n_clusters > 1 else 1.0
+
+
+class MergeResult(NamedTuple):
+    """Where the trees of all heads were cut, which head was selected, and the evidence for both."""
+
+    n_clusters: int
+    head: int
+    outputs: list[int]
+    """The output of the selected head that represents each cluster."""
+    steps: list[MergeStep]
+    """The whole merge tree of the selected head."""
+    boundaries: dict[int, float]
+    """phi of the weakest boundary at each number of clusters, median over the heads."""
+    information: list[float]
+    """Mutual information between the clusters of an image and of its neighbor at the cut, per head, in nats."""
+    agreement: list[float]
+    """Adjusted Rand index of the selected head with every head at the cut."""
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> MergeResult:
+        """From plain data."""
+        steps = [MergeStep(*step) for step in data["steps"]]
+        boundaries = {int(n_clusters): value for n_clusters, value in data["boundaries"].items()}
+        return cls(**(data | {"steps": steps, "boundaries": boundaries}))
+
+    @property
+    def max_clusters(self) -> int:
+        """Number of clusters before any merging."""
+        return len(self.steps) + 1
+
+    def coarser(self, n_clusters: int) -> list[int]:
+        """The cluster that represents each cluster when only ``n_clusters`` are left."""
+        groups = self.finer(n_clusters, 1 + max([*self.outputs, *(step.merged for step in self.steps)]))
+        return [self.outputs.index(groups[output]) for output in self.outputs]
+
+    def finer(self, n_clusters: int, n_outputs: int) -> list[int]:
+        """The output that represents each output of the head when ``n_clusters`` clusters are left."""
+        return MergeTree(self.steps, n_outputs, self.max_clusters).groups(n_clusters)

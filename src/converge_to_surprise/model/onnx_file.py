@@ -1,0 +1,81 @@
+"""Export a model as one ONNX file, from raw images to clusters, for programs without torch."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..config.storage import write_atomically
+from ..core.views import make_views, to_float
+from .cluster_model import Model
+from .inference import outputs_of
+
+OUTPUTS = ("cluster", "confidence", "second", "views_agree", "probabilities", "embedding")
+EXPORTED_WITH = 4
+"""Images in the traced batch; the file accepts any number."""
+
+
+class Whole(nn.Module):
+    """From a batch of raw images to its clusters."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+        self.network = model.active.network
+        model.prepare()  # only what depends on the images is traced
+
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
+        """uint8 (N, C, H, W) -> cluster, confidence, second, views_agree (N,), probabilities, embedding (N, ...)"""
+        view_i, view_j = make_views(to_float(images), self.model.config.views)
+        features_i, features_j = self.network.features(view_i), self.network.features(view_j)
+        found = self.model.interpret(outputs_of(self.network, features_i, features_j, self.model.active.sharpness))
+        return found.cluster, found.confidence, found.second, found.views_agree, found.probabilities, found.embedding
+
+
+def export(model: Model, path: Path) -> None:
+    """Write the ONNX file: input ``images``, outputs as in ``OUTPUTS``; cluster names in its metadata."""
+    try:
+        import onnx
+        import onnxscript  # noqa: F401 - torch's exporter needs it
+    except ImportError as error:
+        raise ValueError(f"ONNX export needs {error.name}: pip install 'converge-to-surprise[onnx]'") from None
+    network = model.active.network
+    home, training = next(network.parameters()).device, network.training
+    example = torch.zeros(EXPORTED_WITH, *model.shape, dtype=torch.uint8)
+    try:
+        whole = Whole(model).cpu().eval()
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), _quiet():
+            warnings.simplefilter("ignore")
+            traced = os.path.join(folder, "model.onnx")
+            torch.onnx.export(
+                whole, (example,), traced, input_names=["images"], output_names=list(OUTPUTS),
+                dynamic_shapes={"images": {0: torch.export.Dim("images")}}, external_data=False, verbose=False,
+            )  # fmt: skip
+            described = onnx.load(traced)
+    finally:
+        network.to(home).train(training)
+    about = {
+        "clusters": json.dumps(model.cluster_names),
+        "shape": json.dumps(model.shape),
+        "model": "converge-to-surprise",
+    }
+    onnx.helper.set_model_props(described, about)
+    write_atomically(path, described.SerializeToString())
+
+
+class _quiet:  # noqa: N801 - used like a function
+    """Silences the log of torch's exporter."""
+
+    def __enter__(self) -> None:
+        self._before = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+
+    def __exit__(self, *error: object) -> None:
+        logging.disable(self._before)

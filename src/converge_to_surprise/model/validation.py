@@ -1,0 +1,79 @@
+"""Checks that a model file or a snapshot can be one that this program wrote: a checksum finds damage, not forgery.
+
+Every size is compared before a network of that size is built, so that a file cannot claim more memory than it holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..config import Config
+from ..config.memory import check_memory
+from .backbone import build_network
+from .network import ClusterNetwork
+
+
+def require(condition: bool, what: str) -> None:
+    if not condition:
+        raise ValueError(f"its {what} is not valid")
+
+
+def is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value < 2**63
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def outline(config: Config, channels: int, n_outputs: int, heads: int) -> ClusterNetwork:
+    """A network that has shapes but takes no memory."""
+    with torch.device("meta"):
+        return build_network(channels, config.network, n_outputs, heads)
+
+
+def check_network(config: Config, channels: int) -> None:
+    """Refuse a network that does not fit into memory, before it is built."""
+    network = outline(config, channels, config.max_clusters, config.relaxed.heads)
+    size = sum(parameter.numel() for parameter in network.parameters()) * 4
+    check_memory(size, f"network.width {config.network.width} with max_clusters {config.max_clusters}")
+
+
+def check_tensors(network: nn.Module, tensors: dict[str, Tensor], prefix: str) -> None:
+    """Refuse tensors that do not have the shapes and types of a network's, or that are not finite."""
+    for name, expected in network.state_dict().items():
+        found = tensors[f"{prefix}{name}"]
+        require(found.shape == expected.shape and found.dtype == expected.dtype, f"{prefix}{name}")
+        require(not found.is_floating_point() or bool(found.isfinite().all()), f"{prefix}{name}")
+
+
+def check_calibrated(
+    described: dict[str, Any], state: dict[str, Tensor], config: Config, channels: int, is_resnet: bool
+) -> None:
+    """Refuse a network of a model file whose description does not fit its weights."""
+    n_outputs, sizes = described["n_outputs"], described["sizes"]
+    require(is_count(n_outputs) and 1 <= n_outputs == len(state["head.bias"]), "number of outputs")
+    require(len(sizes) == n_outputs and all(is_count(size) and size >= 0 for size in sizes), "sizes")
+    require(is_number(described["sharpness"]) and described["sharpness"] > 0, "sharpness")
+    if is_resnet:
+        check_tensors(outline(config, channels, n_outputs, 1), state, "")
+
+
+def check_merge_result(merged: dict[str, Any], n_outputs: int) -> None:
+    """Refuse a merge tree that refers to outputs that do not exist or ends elsewhere than it claims."""
+    steps: list[Any] = merged["steps"]
+    require(_are_outputs(merged["outputs"], n_outputs), "outputs")
+    require(all(len(s) == 3 and _are_outputs(s[:2], n_outputs) and is_number(s[2]) for s in steps), "merge steps")
+    require(len(steps) < n_outputs and is_count(merged["n_clusters"]) and is_count(merged["head"]), "merge tree")
+    require(1 <= merged["n_clusters"] == len(merged["outputs"]), "n_clusters")
+    for numbers in (merged["boundaries"].values(), merged["information"], merged["agreement"]):
+        require(all(map(is_number, numbers)), "merge tree")
+
+
+def _are_outputs(values: Iterable[object], n_outputs: int) -> bool:
+    return all(isinstance(value, int) and is_count(value) and 0 <= value < n_outputs for value in values)

@@ -1,0 +1,141 @@
+"""Names, merges and noise marks that a person gave to a run's clusters: RUN/clusters.json, with earlier versions in it.
+
+The report page saves such a file, ``cts relabel`` checks it and copies it into the run folder, and everything that uses
+the run's model reads it there. The clusters themselves are never changed, so every annotation can be undone.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+from ..config.storage import read_json, write_json
+from ..model.cluster_model import Annotations
+from .folder import RunFolder
+
+FORMAT = "converge-to-surprise clusters"
+VERSION = 1
+LONGEST_NAME = 100
+FORBIDDEN = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Unicode categories that have no place in a name: control characters, lone surrogates, line and paragraph ends."""
+DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""They can make a name look like another one."""
+FIELDS = frozenset({"cluster", "name", "into", "noise"})
+
+
+def no_annotations(clusters: int) -> Annotations:
+    """Every cluster is named by its number, none is merged or noise."""
+    return Annotations([str(number) for number in range(clusters)], list(range(clusters)), [False] * clusters)
+
+
+def read_annotations(path: Path, clusters: int, identity: str) -> Annotations:
+    """Read and check a file for the run with this identity and number of clusters."""
+    return _names(_entries(read_json(path), path, identity), clusters, path)
+
+
+def apply_annotations(run: RunFolder, path: Path, clusters: int) -> Annotations:
+    """Check a file and copy it into the run folder; the previous one is kept for ``undo_annotations``."""
+    identity = run.description().identity
+    entries = _entries(read_json(path), path, identity)
+    names = _names(entries, clusters, path)
+    with run.locked():
+        earlier: list[Any] = []
+        if run.annotations.is_file():
+            before = read_json(run.annotations)
+            earlier = [*_earlier(before, run.annotations), _entries(before, run.annotations, identity)]
+        _write(run, identity, entries, earlier)
+    return names
+
+
+def undo_annotations(run: RunFolder) -> bool:
+    """Undo the last file that was applied. Returns whether an earlier one is in effect now."""
+    with run.locked():
+        if not run.annotations.is_file():
+            raise ValueError(f"{run.path} was not relabeled: there is nothing to undo")
+        *earlier, last = [None, *_earlier(read_json(run.annotations), run.annotations)]
+        if last is None:
+            run.annotations.unlink()
+            return False
+        _write(run, run.description().identity, last, earlier[1:])
+        return True
+
+
+def _write(run: RunFolder, identity: str, entries: list[Any], earlier: list[Any]) -> None:
+    write_json(
+        run.annotations,
+        {"format": FORMAT, "version": VERSION, "run": identity, "clusters": entries, "earlier": earlier},
+    )
+
+
+def _entries(data: Any, path: Path, identity: str) -> list[dict[str, Any]]:
+    """The list of clusters in a file, if the file is one and belongs to the run."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ValueError(f'{path} is not a file of cluster names: its "format" is not {FORMAT!r}')
+    if data.get("version") != VERSION:
+        raise ValueError(f"{path} has version {data.get('version')!r}; this program reads version {VERSION}")
+    if data.get("run") != identity:
+        raise ValueError(f"{path} was saved from the report of another run; save it again from this run's report")
+    entries = data.get("clusters")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError(f'{path} is damaged: "clusters" is not a list of clusters')
+    return entries
+
+
+def _earlier(data: Any, path: Path) -> list[Any]:
+    earlier = data.get("earlier", []) if isinstance(data, dict) else None
+    if not isinstance(earlier, list):
+        raise ValueError(f'{path} is damaged: "earlier" is not a list')
+    return earlier
+
+
+def _names(entries: list[dict[str, Any]], clusters: int, path: Path) -> Annotations:
+    names, into, noise = no_annotations(clusters)
+    seen: set[int] = set()
+    for entry in entries:
+        number = _number(entry.get("cluster"), clusters, path, '"cluster"')
+        where = f"cluster {number} in {path}"
+        if unknown := sorted(entry.keys() - FIELDS):
+            raise ValueError(f"{where} has the unknown field {unknown[0]!r}; the fields are {sorted(FIELDS)}")
+        if number in seen:
+            raise ValueError(f"{where} appears twice; leave one of the two")
+        seen.add(number)
+        if (name := entry.get("name")) is not None:
+            names[number] = _checked_name(name, where)
+        if (target := entry.get("into")) is not None:
+            into[number] = _number(target, clusters, path, f'"into" of cluster {number}')
+        if not isinstance(mark := entry.get("noise", False), bool):
+            raise ValueError(f'"noise" of {where} is {mark!r}; it must be true or false')
+        noise[number] = mark
+        if mark and into[number] != number:
+            raise ValueError(f"{where} is both noise and merged into cluster {into[number]}; it can be only one")
+    roots = [_root(number, into, path) for number in range(clusters)]
+    return Annotations(names, roots, [noise[root] for root in roots])
+
+
+def _number(value: Any, clusters: int, path: Path, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < clusters:
+        raise ValueError(f"{what} in {path} is {value!r}; the run has the clusters 0 to {clusters - 1}")
+    return value
+
+
+def _checked_name(name: Any, where: str) -> str:
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError(f"the name of {where} is {name!r}; it must be a text that is not empty")
+    if len(name) > LONGEST_NAME:
+        raise ValueError(f"the name of {where} has {len(name)} characters; at most {LONGEST_NAME} are allowed")
+    for character in name:
+        if unicodedata.category(character) in FORBIDDEN or character in DIRECTION_MARKS:
+            raise ValueError(f"the name of {where} holds the control character U+{ord(character):04X}; remove it")
+    return name.strip()
+
+
+def _root(number: int, into: list[int], path: Path) -> int:
+    """Where a chain of merges ends."""
+    passed, last = {number: 0}, number  # in order, and quickly found again: chains can be long
+    while (target := into[last]) != last:
+        if target in passed:
+            circle = " into ".join(map(str, [*list(passed)[passed[target] :], target]))
+            raise ValueError(f"the merges in {path} go in a circle: {circle}")
+        passed[target], last = len(passed), target
+    return last

@@ -1,0 +1,126 @@
+"""Tables of predictions, one row per image, and the outputs from which the page is made."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from ..config.storage import write_atomically
+from ..data.skipped import SkippedFile
+from ..model.cluster_model import Model, Prediction
+from ..model.inference import Outputs
+from ..search.restarts import Fitted
+
+ROWS = 10_000
+"""Images whose rows are held as text at a time."""
+QUARANTINE_COLUMNS = ("file", "reason", "kind")
+
+
+def columns(first: str, model: Model) -> list[str]:
+    """The column names; ``first`` identifies an image: "path", or "image" for its position."""
+    named = [] if model.annotations is None else ["name"]
+    return [first, "cluster", *named, "confidence", "second", "second_confidence", "views_agree"]
+
+
+def rows(prediction: Prediction, images: Sequence[str | int], model: Model) -> Iterator[list[Any]]:
+    """One row for each image."""
+    numbers = prediction.cluster.tolist()
+    names = model.cluster_names
+    named = [] if model.annotations is None else [["noise" if k < 0 else names[k] for k in numbers]]
+    found = (
+        images,
+        numbers,
+        *named,
+        [f"{value:.6f}" for value in prediction.confidence.tolist()],
+        prediction.second.tolist(),
+        [f"{value:.6f}" for value in prediction.second_confidence.tolist()],
+        [int(agree) for agree in prediction.views_agree.tolist()],
+    )
+    for row in zip(*found, strict=True):
+        yield list(row)
+
+
+def write_labels(path: Path, fitted: Fitted, names: Sequence[str] | None) -> None:
+    """The clusters of all training images, with their subclusters if there is a merge tree."""
+    model, outputs, unmerged = fitted
+    images: Sequence[str | int] = names if names is not None else range(len(outputs.winner))
+
+    def pieces() -> Iterator[bytes]:
+        yield _encoded([[*columns("image" if names is None else "path", model), "subcluster"]])
+        for start in range(0, len(images), ROWS):
+            some = slice(start, start + ROWS)
+            found = rows(model.interpret(Outputs(*(column[some] for column in outputs))), images[some], model)
+            finest = [-1] * len(images[some]) if unmerged is None else unmerged.winner[some].tolist()
+            yield _encoded([*row, subcluster] for row, subcluster in zip(found, finest, strict=True))
+
+    write_atomically(path, pieces())
+
+
+class SavedOutputs(NamedTuple):
+    """The outputs of a run's final network for its training images, as the page needs them."""
+
+    view_i: Tensor
+    """(N,)"""
+    view_j: Tensor
+    """(N,)"""
+    winner: Tensor
+    """(N,)"""
+    top_outputs: Tensor
+    """The two most probable outputs, or the only one. (N, 2)"""
+    top_probabilities: Tensor
+    """(N, 2)"""
+    subcluster: Tensor
+    """The winning output before merging; -1 without a merge tree. (N,)"""
+    features: Tensor
+    """float16 (N, D)"""
+
+    @classmethod
+    def of(cls, fitted: Fitted) -> SavedOutputs:
+        """The outputs of a search that kept probabilities and features."""
+        outputs = fitted.outputs
+        top = outputs.probabilities.topk(min(2, outputs.probabilities.shape[1]))
+        none = torch.full_like(outputs.winner, -1)
+        subcluster = none if fitted.unmerged is None else fitted.unmerged.winner
+        sides = (outputs.view_i, outputs.view_j, outputs.winner)
+        return cls(*sides, top.indices, top.values, subcluster, outputs.features)
+
+    def save(self, path: Path) -> None:
+        """Write the outputs atomically."""
+        small = {
+            name: value.to(torch.int16) if value.dtype == torch.int64 else value
+            for name, value in self._asdict().items()
+        }
+        write_atomically(path, safetensors.torch.save({name: value.contiguous() for name, value in small.items()}))
+
+    @classmethod
+    def load(cls, path: Path, images: int) -> SavedOutputs | None:
+        """The outputs in a file; None if it is not there, damaged or of another number of images."""
+        try:
+            found = safetensors.torch.load_file(path)
+            values = {name: v if v.is_floating_point() else v.long() for name, v in found.items()}
+            outputs = cls(**values)
+            sound = all(len(value) == images for value in outputs) and all(
+                v.ndim == 2 for v in (outputs[3], outputs[4])
+            )
+        except (OSError, SafetensorError, TypeError, ValueError, RuntimeError):
+            return None
+        return outputs if sound else None
+
+
+def write_quarantine(path: Path, quarantine: Sequence[SkippedFile]) -> None:
+    """The skipped files and the reasons."""
+    write_atomically(path, _encoded([QUARANTINE_COLUMNS, *quarantine]))
+
+
+def _encoded(lines: Iterable[Iterable[Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue().encode("utf-8", "surrogateescape")

@@ -1,0 +1,74 @@
+"""Load the model of a run folder or of a model file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from ..model import devices, model_file
+from ..model.cluster_model import UNCALIBRATED, CalibratedNetwork, Model
+from ..model.network import ClusterNetwork
+from ..search.snapshot import Networks
+from . import checkpoint
+from .annotations import read_annotations
+from .folder import RunFolder
+from .snapshot_check import check_snapshot
+
+
+class LoadedModel(NamedTuple):
+    model: Model
+    problems: list[str]
+    """Warnings about damaged checkpoints."""
+
+
+def load_model(path: Path) -> Model:
+    """The model of a finished run, with its annotations, or that of a model file."""
+    if not path.is_dir():
+        return model_file.load(path)[0]
+    run = RunFolder.open(path)
+    if not run.result.is_file() or not run.model.is_file():
+        raise ValueError(f"{path} is not finished: continue it with `cts resume {path}`")
+    run.description()  # refuses a run of another version with a better message
+    model, _, _ = model_file.load(run.model)
+    if run.annotations.is_file():
+        found = read_annotations(run.annotations, model.n_clusters, run.description().identity)
+        model = replace(model, annotations=found)
+    return model
+
+
+def load_newest_model(run: RunFolder) -> LoadedModel:
+    """The model of a run that may not be finished: without calibration, from its newest checkpoint."""
+    description = run.description()
+    if run.result.is_file() and run.model.is_file():
+        return LoadedModel(model_file.load(run.model)[0], [])
+    devices.check(description.config.device)
+    snapshot, problems = checkpoint.load_newest(run.checkpoints, description.identity)
+    if snapshot is None:
+        raise ValueError(f"{run.path} has no checkpoint yet; continue it with `cts resume {run.path}`")
+    channels = description.shape[0]
+    with fits_run(run):
+        check_snapshot(snapshot, description.config, channels)
+        networks = Networks.restore(snapshot, description.config, channels)
+        unmerged = None if networks.unmerged is None else _uncalibrated(networks.unmerged)
+        final = _uncalibrated(networks.network.single())
+        model = Model(description.config, description.shape, final, unmerged, networks.merge_result)
+    return LoadedModel(model, problems)
+
+
+def _uncalibrated(network: ClusterNetwork) -> CalibratedNetwork:
+    return CalibratedNetwork(network, UNCALIBRATED, (0,) * network.n_outputs)
+
+
+@contextmanager
+def fits_run(run: RunFolder) -> Iterator[None]:
+    """Turn errors into a message: an intact checkpoint can be another run's, with other sizes or parts missing."""
+    try:
+        yield
+    except (RuntimeError, LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        reason = f": {error}" if isinstance(error, ValueError) else ""
+        raise ValueError(
+            f"the newest checkpoint in {run.checkpoints} does not fit the run's configuration{reason}"
+        ) from error

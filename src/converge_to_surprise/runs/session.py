@@ -1,0 +1,238 @@
+"""From images to a finished run: begin, train, stop safely, resume."""
+
+from __future__ import annotations
+
+import platform
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from .. import __version__
+from ..config import Config
+from ..config.images import ImageOptions, LabelSource
+from ..config.storage import write_json
+from ..data import datasets
+from ..data.datasets import Dataset
+from ..data.store import fingerprint
+from ..distributed import launch
+from ..distributed.errors import WorkerLost
+from ..distributed.group import current
+from ..model import devices, model_file
+from ..model.assessment import Assessment, evaluate
+from ..model.validation import check_network
+from ..search.chunking import resolve_hardware
+from ..search.memory_plan import check_fit_memory
+from ..search.record import Record
+from ..search.restarts import Restarts
+from . import checkpoint
+from .folder import Description, RunFolder
+from .interruption import Interruption, interruptible
+from .labels import SavedOutputs, write_labels, write_quarantine
+from .load import fits_run
+from .snapshot_check import check_position, check_snapshot
+
+MAX_RESTARTS = 3
+"""How often lost workers are replaced."""
+KEEP = ("probabilities", "features")
+"""What a run keeps of the outputs for its training images: the table of labels and the page are made from it."""
+Reader = Callable[[Record], None]
+"""Receives every record: a progress bar, a log."""
+
+
+class Origin(NamedTuple):
+    """Where the images of a run come from, and its preset."""
+
+    source: str
+    preset: str
+    data_dir: Path | None = None
+    labels: LabelSource = "none"
+
+
+def begin(run: RunFolder, dataset: Dataset, origin: Origin, config: Config) -> Restarts:
+    """Check that images and settings fit, then describe the run in its folder. Nothing is written if they do not."""
+    check_network(config, dataset.train.images.shape[1])
+    check_fit_memory(dataset.train.images.shape, config, names=("--image-size", "--"))
+    search = Restarts(dataset.train.images, config)
+    run.make()
+    with run.locked():
+        run.check_free()  # again: another process may have been faster
+        run.clear()
+        images = dataset.train.images
+        channels, height, width = images.shape[1:]
+        run.describe(
+            Description(
+                source=origin.source,
+                data_dir=None if origin.data_dir is None else str(origin.data_dir.resolve()),
+                preset=origin.preset,
+                fingerprint=fingerprint(images),
+                images=len(images),
+                shape=(channels, height, width),
+                program=__version__,
+                config=search.config,
+                labels=origin.labels,
+            )
+        )
+    return search
+
+
+def reopen(run: RunFolder, dataset: Dataset) -> tuple[Restarts, list[str]]:
+    """The search of an earlier session at its last checkpoint, and warnings about damaged newer ones."""
+    description = run.description()
+    if fingerprint(dataset.train.images) != description.fingerprint:
+        raise ValueError(f"{description.source} does not hold the images that {run.path} was begun with")
+    devices.check(description.config.device)
+    check_network(description.config, description.shape[0])
+    search = Restarts(dataset.train.images, description.config)
+    snapshot, problems = checkpoint.load_newest(run.checkpoints, description.identity)
+    if snapshot is not None:
+        with fits_run(run):
+            check_snapshot(snapshot, description.config, dataset.train.images.shape[1])
+            check_position(snapshot, description.config, len(dataset.train))
+            search.restore(snapshot)
+    if missing := run.missing_before(search.step):
+        problems.append(f"{run.history} is damaged: {missing} of its first {search.step} records are lost")
+    return search, problems
+
+
+def reattach(run: RunFolder, dataset: Dataset, config: Config) -> tuple[Restarts, list[str]]:
+    """The search of a run begun by the same command with the same images and settings; other runs are refused."""
+    description = run.description()
+    wanted, begun = resolve_hardware(config, dataset.train.images), description.config
+    # The numbers of threads and processes and the free memory can change when machines are lost or join.
+    evolution = replace(wanted.evolution, chunk_size=begun.evolution.chunk_size)
+    same = replace(wanted, threads=begun.threads, processes=begun.processes, evolution=evolution)
+    if same != begun or fingerprint(dataset.train.images) != description.fingerprint:
+        raise ValueError(
+            f"{run.path} already holds a run, with other images or settings; under torchrun it is never replaced, "
+            "because a restart would do so again: give another folder, or remove it first"
+        )
+    with run.locked():
+        return reopen(run, dataset)
+
+
+def update_data_dir(run: RunFolder, data_dir: Path | None) -> None:
+    """Record where the named data sets are now, if given: workers look there too."""
+    if data_dir is not None:
+        with run.locked():
+            run.describe(replace(run.description(), data_dir=str(data_dir.resolve())))
+
+
+def train_with_workers(run: RunFolder, search: Restarts, dataset: Dataset, readers: list[Reader]) -> Assessment:
+    """``train`` with the configured number of processes. Lost workers of this machine are replaced, a few times."""
+    restarts = 0
+    while True:
+        try:
+            with launch.workers(search.config.processes):
+                return train(run, search, dataset, readers)
+        except WorkerLost as lost:
+            saved, _ = checkpoint.load_newest(run.checkpoints, run.description().identity)
+            if saved is None or restarts == MAX_RESTARTS or not launch.joined_group().is_single:
+                raise
+            restarts += 1
+            warnings.warn(f"{lost}; its work is repeated from step {saved.data['step']}", stacklevel=2)
+            search.restore(saved)
+
+
+def train(run: RunFolder, search: Restarts, dataset: Dataset, readers: list[Reader]) -> Assessment:
+    """Work through the remaining schedule and write the result.
+
+    A stop by signal or error loses at most the step it interrupts: the state after the last completed step is saved.
+    """
+    with run.locked(), interruptible() as interruption:
+        description = run.description()
+        if description.config != search.config or description.images != len(search.images):
+            raise ValueError(f"{run.path} holds another run now; another process began it")
+        run.sweep()
+        checkpoint.tidy(run.checkpoints, search.step)  # first: the history must never be shorter than a checkpoint
+        run.truncate_history(search.step)
+        group = current()
+        if not group.is_single:
+            launch.send_command(group, "train", {"description": description.plain()})
+            group.broadcast(checkpoint.pack(search.snapshot()))
+        if dataset.quarantine:
+            write_quarantine(run.quarantine, dataset.quarantine)
+        search.keep = KEEP
+        _train_steps(run, search, readers, interruption)
+        return _finish(run, search, dataset)
+
+
+def _train_steps(run: RunFolder, search: Restarts, readers: list[Reader], interruption: Interruption) -> None:
+    """Run the remaining steps, append their records to the history and write checkpoints."""
+    seconds, identity = search.config.checkpoint_seconds, run.description().identity
+    with run.history_file() as history:
+        latest, saved, due = search.snapshot(), search.step, time.monotonic() + seconds
+        records = search.run()
+        try:
+            while True:
+                with interruption.allowed():
+                    record = next(records, None)
+                if record is None:
+                    break
+                history.append(record)
+                latest = search.snapshot()
+                for reader in readers:
+                    reader(record)
+                if time.monotonic() >= due:
+                    history.flush()
+                    checkpoint.save(run.checkpoints, latest, identity)
+                    saved, due = search.step, time.monotonic() + seconds
+        finally:
+            records.close()
+            if latest.data["step"] != saved or not run.checkpoints.exists():
+                history.flush()
+                checkpoint.save(run.checkpoints, latest, identity)
+
+
+def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Assessment:
+    """Write the model, the labels, the outputs and the result."""
+    fitted = search.finish()
+    assessment = evaluate(fitted.model, fitted.outputs, dataset.train.labels, both=True)
+    model_file.save(run.model, fitted.model)
+    write_labels(run.labels, fitted, dataset.train.names)
+    SavedOutputs.of(fitted).save(run.outputs)
+    merge_result = fitted.model.merge_result
+    write_json(
+        run.result,
+        {
+            **assessment.scores(),
+            "seconds": search.seconds,
+            "views": search.views,
+            "order": assessment.order,
+            "clusters": assessment.table(),
+            "merge": merge_result and merge_result._asdict(),
+            "initializations": search.summary(),
+            "versions": versions(),
+        },
+    )
+    return assessment
+
+
+def train_as_worker(description: dict[str, Any]) -> None:
+    """Take part in the training of the first process, from its state on."""
+    run = Description.parse(description)
+    data_dir = None if run.data_dir is None else Path(run.data_dir)
+    images = datasets.load(run.source, data_dir, ImageOptions(labels=run.labels), shape=run.shape).train.images
+    if fingerprint(images) != run.fingerprint:
+        raise ValueError(f"{run.source} does not hold the same images here as for the first process")
+    search = Restarts(images, run.config)
+    search.keep = KEEP
+    search.restore(checkpoint.unpack(current().broadcast()))
+    for _ in search.run():
+        pass
+    search.finish()
+
+
+def versions() -> dict[str, str]:
+    """The versions on which a result depends."""
+    return {
+        "converge-to-surprise": __version__,
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,243 @@
+"""``cts sort``: a folder for every cluster, with its pictures: copies, links, or the files themselves.
+
+First every picture gets its place in a plan, then the plan is written to the journal, then it is carried out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from ..config.storage import write_atomically
+from ..data.skipped import SkippedFile
+from ..data.source import Chunk, Source
+from ..model.cluster_model import Model
+from . import sort_journal as journal
+from .labels import write_quarantine
+from .place_file import GONE, PART, How, Skip, State, place, write_png
+from .sort_journal import Entry
+from .source_bounds import Territory
+
+Progress = Callable[[int, int], None]
+TABLE = "sorted.csv"
+"""Which file went where."""
+SKIPPED = "quarantine.csv"
+"""Which files were not sorted, and why."""
+KEPT = "kept.csv"
+"""Which files could not be taken back, and why."""
+
+
+@dataclass(frozen=True)
+class SortOptions:
+    """What a user wants to be done with the pictures."""
+
+    into: Path
+    """New folder for the clusters' folders."""
+    how: How = "copy"
+    min_confidence: float = 0.0
+    """Below it a picture goes into the folder "noise"."""
+    threads: int = 0
+    """Pictures decoded at the same time; 0: as many as the machine offers."""
+
+
+class Placed(NamedTuple):
+    """An image and the place that it gets."""
+
+    name: str | int
+    """What the user calls it: its path within the source, or its number in an array."""
+    entry: Entry
+    cluster: int
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a sort is going to do."""
+
+    seen: int
+    """Images of the source: those that are placed and those that are skipped."""
+    placed: list[Placed]
+    skipped: list[SkippedFile]
+
+    def sizes(self) -> dict[str, int]:
+        """Number of images per folder, by name."""
+        counts = Counter(item.entry.to.split("/")[0] for item in self.placed)
+        return {folder: counts[folder] for folder in sorted(counts)}
+
+
+@contextmanager
+def claimed(into: Path) -> Iterator[None]:
+    """Make the folder and hold it for this process; if nothing is begun in it, it is as before at the end."""
+    journal.check_free(into)
+    new = not into.exists()
+    into.mkdir(parents=True, exist_ok=True)
+    with journal.locked(into):
+        journal.check_free(into)  # another sort may have been faster
+        try:
+            yield
+        finally:
+            if not (into / journal.JOURNAL).exists():
+                (into / journal.LOCK).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    if new:
+                        into.rmdir()
+
+
+def make_plan(model: Model, source: Source, options: SortOptions, progress: Progress) -> Plan:
+    """Find the place of every image. Changes nothing on disk."""
+    if source.listing is None and options.how != "copy":
+        raise ValueError(
+            f"{source.name} holds images that are not files of their own: they can only be copied; "
+            f"leave out --how {options.how}"
+        )
+    seen = len(source)
+    source, skipped = _eligible(source, options.how)
+    folders: dict[int, str] = {}
+    names = _Names()
+    now = time.time_ns()
+    placed: list[Placed] = []
+    for chunk in source.chunks(range(len(source)), options.threads):
+        row = 0
+        for found in model.predict(chunk.images):
+            numbers = torch.where(found.confidence >= options.min_confidence, found.cluster, -1).tolist()
+            for cluster, confidence in zip(numbers, found.confidence.tolist(), strict=True):
+                folder = folders.setdefault(cluster, folder_name(model, cluster))
+                try:
+                    origin, state = _origin(chunk, row, options.how, now)
+                    name = f"{chunk.names[row]:07d}.png" if origin is None else os.path.basename(origin)
+                    entry = Entry(origin, f"{folder}/{names.free(folder, name)}", state)
+                    placed.append(Placed(chunk.names[row], entry, cluster, confidence))
+                except OSError:
+                    skipped.append(SkippedFile(str(chunk.names[row]), GONE, "gone"))
+                row += 1
+        skipped += chunk.quarantined
+        progress(chunk.stop, len(source))
+    return Plan(seen, placed, skipped)
+
+
+def carry_out(plan: Plan, source: Source, options: SortOptions, progress: Progress) -> Plan:
+    """Do what is planned, in a claimed folder; returns what was done of it. Nothing that exists is overwritten."""
+    into, done, skipped = options.into, list[Placed](), list(plan.skipped)
+    try:
+        with journal.Writer.begin(into, options.how, [item.entry for item in plan.placed]) as log:
+            for folder in plan.sizes():
+                (into / folder).mkdir()
+            for number, item in enumerate(plan.placed):
+                try:
+                    size = _place(item, source, options)
+                    done.append(item)
+                    if size is not None:
+                        log.note("size", number, size)
+                except Skip as reason:
+                    log.note("skipped", number)
+                    skipped.append(SkippedFile(str(item.name), str(reason), "not sorted"))
+                progress(number + 1, len(plan.placed))
+            _write_tables(into, done, skipped)
+            log.finish()
+    except OSError as error:
+        where = f" ({error.filename2 or error.filename})" if error.filename else ""
+        raise ValueError(
+            f"the sort was interrupted: {error.strerror or error}{where}; `cts sort --undo {into}` puts everything back"
+        ) from None
+    return Plan(plan.seen, done, skipped)
+
+
+def _place(item: Placed, source: Source, options: SortOptions) -> int | None:
+    """Bring one image to its place; returns the bytes of a picture that had to be written."""
+    entry, target, part = item.entry, options.into / item.entry.to, options.into / PART
+    if entry.origin is not None:
+        place(entry.origin, target, options.how, entry.state, part)
+        return None
+    assert source.array is not None
+    return write_png(source.array[int(item.name)].numpy(), target, part, entry.state.mtime_ns)
+
+
+def folder_name(model: Model, cluster: int) -> str:
+    """The folder of a cluster: its number, and its name if a person gave it one.
+
+    A name is cut down to what every file system takes.
+    """
+    if cluster < 0:
+        return "noise"
+    names = model.cluster_names
+    number = f"{cluster:0{len(str(max(1, len(names) - 1)))}d}"
+    if model.annotations is None or names[cluster] == str(cluster):
+        return number
+    plain = re.sub(r"[^\w .()+-]+", "_", names[cluster]).strip(" ._")[:60]
+    return f"{number} {plain}" if plain else number
+
+
+def _eligible(source: Source, how: How) -> tuple[Source, list[SkippedFile]]:
+    """The images that may be sorted: every file once, and to be moved only files within the source itself."""
+    listing = source.listing
+    if listing is None:
+        return source, []
+    territory = Territory.of(source) if how == "move" else None
+    kept: list[int] = []
+    skipped: list[SkippedFile] = []
+    known: set[str] = set()
+    for position, path in enumerate(listing.paths):
+        reason = territory.why_not_move(path) if territory is not None else None
+        if path in known:
+            reason = "it is listed more than once"
+        known.add(path)
+        if reason is None:
+            kept.append(position)
+        else:
+            skipped.append(SkippedFile(listing.names[position], reason, "outside of the source"))
+    paths, names = ([column[k] for k in kept] for column in (listing.paths, listing.names))
+    return replace(source, listing=replace(listing, paths=paths, names=names, classes=None)), skipped
+
+
+def _origin(chunk: Chunk, row: int, how: How, now: int) -> tuple[str | None, State]:
+    """Where an image comes from, and what it is now."""
+    if chunk.paths is None:
+        return None, State(-1, now, 0)
+    return chunk.paths[row], State.of(chunk.paths[row], follow=how != "move")
+
+
+class _Names:
+    """Annotations within folders, each given once: pictures from different folders may have the same name."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[tuple[str, str]] = Counter()
+
+    def free(self, folder: str, name: str) -> str:
+        """The name, or the name with a number. Upper and lower case are one where a file system takes them so."""
+        stem, ending = os.path.splitext(name)
+        free, key = name, (folder, name.casefold())
+        while (folder, free.casefold()) in self._taken:
+            self._taken[key] += 1
+            free = f"{stem}~{self._taken[key]}{ending}"
+        self._taken[folder, free.casefold()] += 1
+        return free
+
+
+def _write_tables(into: Path, done: Sequence[Placed], skipped: Sequence[SkippedFile]) -> None:
+    rows = (
+        [item.name if item.entry.origin is None else item.entry.origin, item.entry.to, item.cluster, sure]
+        for item, sure in ((item, f"{item.confidence:.6f}") for item in done)
+    )
+    _write_csv(into / TABLE, ["from", "to", "cluster", "confidence"], rows)
+    if skipped:
+        write_quarantine(into / SKIPPED, skipped)
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(columns)
+    table.writerows(rows)
+    write_atomically(path, text.getvalue().encode("utf-8", "surrogateescape"))

@@ -1,0 +1,92 @@
+"""How many views pass through a layer at once, and other settings that depend on the hardware.
+
+On a CPU a chunk should fit its cache; a GPU is fastest with as much as its free memory holds. The members of a
+population are scored one after another and layer by layer, so that the paper's batch of 3,000 images with 32 members
+needs less than a gigabyte.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ..config import Config
+from ..model import devices, precision
+from ..model.backbone import build_network
+from ..model.network import ResNet9, Unit, pooled_size
+
+IN_CACHE = 50
+"""Views whose activations fit a CPU's cache."""
+USABLE = 0.5
+"""Fraction of the free memory that is used: convolutions need a workspace, and other programs use the device too."""
+FLOAT_BYTES = 4
+
+
+def resolve_hardware(config: Config, images: Tensor) -> Config:
+    """The configuration with the device and the chunk size filled in.
+
+    It is saved with the run, so that the run is continued in the same way.
+    """
+    devices.check(config.device)
+    device = torch.device(devices.resolve(config.device))
+    precision.check(config.precision, device)
+    settings = config.evolution
+    if not settings.chunk_size:
+        settings = replace(settings, chunk_size=best_chunk_size(device, images.shape, config))
+    return replace(config, device=str(device), evolution=settings)
+
+
+def best_chunk_size(device: torch.device, images: Sequence[int], config: Config) -> int:
+    """The chunk size of evolution for uint8 images of shape (N, C, H, W)."""
+    if device.type not in ("cuda", "mps"):
+        return IN_CACHE
+    count, channels, height, width = images
+    scale = config.views.upsample
+    shape = (min(count, config.evolution.batch_size), channels, height * scale, width * scale)
+    with torch.device("meta"):  # only its shapes are needed
+        network = build_network(channels, config.network, config.max_clusters, heads=1)
+    assert isinstance(network, ResNet9)
+    return largest_chunk(free_bytes(device), shape, network)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Free memory of a GPU."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+
+
+def largest_chunk(free: int, views: tuple[int, int, int, int], network: ResNet9) -> int:
+    """The largest chunk of views (N, C, H, W) that fits into ``free`` bytes: all of them, or a power of two, at least 1.
+
+    Powers of two, so that a small change of free memory seldom changes how a run is computed.
+    """
+    whole = views[0]
+    candidates = [whole, *(2**exponent for exponent in range(whole.bit_length(), -1, -1) if 2**exponent < whole)]
+    return next((chunk for chunk in candidates if bytes_needed(chunk, views, network) <= USABLE * free), 1)
+
+
+def bytes_needed(chunk: int, views: tuple[int, int, int, int], network: ResNet9) -> int:
+    """Memory to score a member: what is stored of the whole batch, and the temporaries of one chunk."""
+    count, channels, *size = views
+    if network.space_to_depth:
+        channels, size = 4 * channels, [-(-side // 2) for side in size]
+    held = {"views": 2 * math.prod(views), "input": count * channels * math.prod(size)}
+    input_pixels, temporaries = math.prod(size), 0
+    for index, unit in enumerate(network.units):
+        assert isinstance(unit, Unit)
+        pixels, outputs = math.prod(size), unit.conv.out_channels
+        together = min(count, chunk * (input_pixels // pixels))
+        # Input and output of the convolution, each once more in a lower precision, and the output of the previous chunk.
+        temporaries = max(temporaries, together * pixels * (2 * channels + 3 * outputs))
+        if unit.skip == "open":
+            held["kept"] = max(held.get("kept", 0), count * channels * pixels)
+        size = list(pooled_size(size)) if unit.pool else size
+        slot = str(index % 2)
+        held[slot] = max(held.get(slot, 0), count * outputs * math.prod(size))
+        channels = outputs
+    return FLOAT_BYTES * (sum(held.values()) + temporaries)

@@ -1,0 +1,112 @@
+"""The evolution strategy as ask and tell (paper 3.3, eq. 8; Salimans et al. 2017).
+
+    θ ← (1 − ηλ) θ + η / (mσ) · Σ_i r_i ε_i        ε_i ~ N(0, σ² I), r_i the centered ranks of the m scores
+
+Members come in mirrored pairs θ ± ε. The noise of a pair is a function of (seed, step, pair): it is generated when it is
+needed and never stored for the whole population.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.stats import rankdata
+from torch import Tensor
+
+from ..config import Evolution
+from ..core import rng, surprise
+
+Score = Callable[[Tensor, Tensor], float | Tensor]
+"""A function of two label sequences (N,), to be maximized."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Everything that determines the population of one step around θ."""
+
+    seed: int
+    step: int
+    fraction: float
+    """Fraction of the parameters that is perturbed and decayed in this step."""
+    settings: Evolution
+
+
+def fraction_perturbed(epoch: int, settings: Evolution) -> float:
+    """The ramp: ``ramp_start`` in epoch 0, growing linearly to 1 in epoch ``ramp_epochs`` - 1.
+
+    >>> [fraction_perturbed(epoch, Evolution()) for epoch in (0, 99, 500)]
+    [0.01, 1.0, 1.0]
+    """
+    if settings.ramp_epochs <= 1:
+        return 1.0
+    climbed = min(1.0, epoch / (settings.ramp_epochs - 1))
+    return settings.ramp_start + (1 - settings.ramp_start) * climbed
+
+
+def perturbed(generation: Generation, size: int) -> Tensor | None:
+    """Sorted positions (n,) of the perturbed parameters among ``size``, or None if all are."""
+    chosen = math.ceil(generation.fraction * size)
+    if chosen >= size:
+        return None
+    generator = rng.numpy_generator(generation.seed, "perturbed", generation.step)
+    return torch.from_numpy(np.sort(generator.choice(size, chosen, replace=False)))
+
+
+def noise(generation: Generation, pair: int, size: int) -> Tensor:
+    """ε of one pair, (D,): normal with deviation σ at the perturbed positions, 0 elsewhere."""
+    where = perturbed(generation, size)
+    generator = rng.numpy_generator(generation.seed, "noise", generation.step, pair)
+    drawn = torch.from_numpy(generator.standard_normal(size if where is None else len(where), dtype=np.float32))
+    drawn *= generation.settings.sigma
+    return drawn if where is None else torch.zeros(size).index_copy_(0, where, drawn)
+
+
+def ask(theta: Tensor, generation: Generation, members: range) -> Iterator[Tensor]:
+    """The parameter vectors of the given members; member 2p is θ + ε_p and member 2p + 1 is θ − ε_p."""
+    for member in members:
+        epsilon = noise(generation, member // 2, len(theta)).to(theta.device)
+        yield theta + epsilon if member % 2 == 0 else theta - epsilon
+
+
+def centered_ranks(scores: Tensor) -> Tensor:
+    """Ranks from −1/2 (worst) to 1/2 (best); equal scores share their mean rank and NaN counts as the worst."""
+    values = scores.double().cpu().numpy()
+    # NaN members tie with each other below everything, −inf included.
+    order = rankdata(np.where(np.isnan(values), -np.inf, values), method="min")
+    order = np.where(np.isnan(values), 0, order)
+    ranks = rankdata(order, method="average")
+    return torch.from_numpy((ranks - 1) / (len(values) - 1) - 0.5)
+
+
+def tell(theta: Tensor, scores: Tensor, generation: Generation) -> Tensor:
+    """θ after the update of eq. 8. Decay, like noise, touches the perturbed parameters only."""
+    settings = generation.settings
+    if scores.shape != (settings.population,):
+        raise ValueError(f"{tuple(scores.shape)} scores for a population of {settings.population}")
+    ranks = centered_ranks(scores)
+    direction = torch.zeros_like(theta)
+    for pair in range(settings.population // 2):
+        weight = float(ranks[2 * pair] - ranks[2 * pair + 1])
+        direction += weight * noise(generation, pair, len(theta)).to(theta.device)
+    decay = torch.full_like(theta, 1 - settings.learning_rate * settings.weight_decay)
+    where = perturbed(generation, len(theta))
+    if where is not None:
+        decay = torch.ones_like(theta).index_copy_(0, where.to(theta.device), decay[: len(where)])
+    return decay * theta + settings.learning_rate / (settings.population * settings.sigma) * direction
+
+
+def named_score(name: str, clusters: int) -> Score:
+    """The built-in scores by name."""
+    scores: dict[str, Score] = {
+        "surprise": lambda i, j: surprise.surprise(surprise.count(i, j, clusters)),
+        "orderliness": lambda i, j: surprise.orderliness(surprise.joint_counts(i, j, clusters)),
+    }
+    if name not in scores:
+        raise ValueError(
+            f"unknown score {name!r}; known: {', '.join(scores)}. From Python, any function of two label sequences works."
+        )
+    return scores[name]

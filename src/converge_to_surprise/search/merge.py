@@ -1,0 +1,188 @@
+"""Which boundaries between clusters hold: the merge tree, its cut, the selection among heads.
+
+Two kinds of pairs test the boundaries: two views of one image, augmented more strongly than in training, and views of an
+image and one of its nearest neighbors. For two clusters a and b the phi coefficient of the 2x2 table of co-assignments
+measures the boundary between them: it is 1 if the views of a pair are never on different sides and 0 if the sides are
+independent. The two clusters with the weakest boundary are merged, repeatedly.
+
+As long as only boundaries between different things are left, the weakest of them is about as strong after the next
+merge; a boundary inside one thing is clearly weaker. So the curve of the weakest boundary over the number of clusters is
+flat up to the right number and falls after it: there the trees are cut.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..config import Augmentation, Config
+from ..core import augment, rng, surprise
+from ..core.metrics import Labels, adjusted_rand_index
+from ..core.views import make_views, to_float
+from ..distributed.group import current
+from ..model.inference import CHUNK
+from ..model.merge_tree import MergeResult, MergeStep, MergeTree
+from ..model.network import ClusterNetwork, channels_last
+from .neighbors import draw_partners
+
+Table = npt.NDArray[np.float64]
+
+PAIRS_PER_IMAGE = 20
+"""More pairs of one image add little information."""
+
+
+class BoundaryCounts(NamedTuple):
+    """How often each pair of clusters was assigned to a pair of views, for every head. (heads, K, K) each"""
+
+    augmented: Tensor
+    """Two strongly augmented views of one image."""
+    neighbor: Tensor
+    """Views of an image and of one of its neighbors, augmented as in training."""
+
+
+@torch.inference_mode()
+def count_boundary_pairs(
+    network: ClusterNetwork, images: Tensor, neighbors: Tensor, config: Config, step: int
+) -> BoundaryCounts:
+    """Label pairs of both kinds; every chunk of pairs is labeled by one process."""
+    side = min(images.shape[2:]) * config.views.upsample
+    strong = augment.widened(config.augmentation, config.merge.rotation, round(config.merge.crop * side))
+    generator = rng.torch_generator(config.seed, "merge", step)
+    device = next(network.parameters()).device
+    group = current()
+
+    def tally(settings: Augmentation, pairs: int, neighbor_prob: float) -> Tensor:
+        total = torch.zeros(network.heads, network.n_outputs, network.n_outputs, dtype=torch.long)
+        own = range(group.rank * CHUNK, pairs, group.size * CHUNK)
+        for start in range(0, pairs, CHUNK):
+            count = min(CHUNK, pairs - start)
+            positions = torch.randint(len(images), (count,), generator=generator)
+            others = draw_partners(neighbors, positions, neighbor_prob, generator)
+            if start not in own:
+                augment.skip(settings, count, generator)
+                continue
+            pixels = [to_float(images[which].to(device)) for which in (positions, others)]
+            labels = [
+                network.logits(channels_last(augment.augment(view, settings, generator, signed=config.views.signed)))
+                .argmax(-1)
+                .reshape(count, -1)
+                .t()
+                .cpu()
+                for view in make_views(pixels[0], config.views, generator, pixels[1])
+            ]
+            total += surprise.joint_counts(labels[0], labels[1], network.n_outputs)
+        return group.sum(total)
+
+    most = PAIRS_PER_IMAGE * len(images)
+    network.eval()
+    counts = BoundaryCounts(
+        tally(strong, min(most, config.merge.augmented_pairs), neighbor_prob=0.0),
+        tally(config.augmentation, min(most, config.merge.neighbor_pairs), neighbor_prob=1.0),
+    )
+    network.train()
+    return counts
+
+
+def phi(table: Table, a: int, b: int) -> float:
+    """The phi coefficient of the boundary between clusters a and b in a symmetric table of co-assignments."""
+    within = table[a, a] * table[b, b] - table[a, b] * table[b, a]
+    sides = (table[a, a] + table[a, b]) * (table[b, a] + table[b, b])
+    return float(within / sides) if sides > 0 else 0.0
+
+
+def build_merge_tree(joint: Table, min_fraction: float) -> MergeTree:
+    """The merge tree of a head from its co-assignments (K, K).
+
+    A cluster with less than ``min_fraction`` of the views is first merged into the one it is most often confused with.
+    """
+    table = (joint + joint.T) / 2
+    active = [int(k) for k in np.flatnonzero(table.sum(1) > 0)]
+    steps: list[MergeStep] = []
+
+    def merge(into: int, merged: int) -> None:
+        steps.append(MergeStep(into, merged, phi(table, into, merged)))
+        table[into] += table[merged]
+        table[:, into] += table[:, merged]
+        table[merged] = table[:, merged] = 0
+        active.remove(merged)
+
+    while len(active) > 1:
+        size = table.sum(1)
+        least = min(active, key=lambda k: (size[k], k))
+        if size[least] >= min_fraction * size.sum():
+            break
+        merge(max((k for k in active if k != least), key=lambda k: (table[least, k], size[k], -k)), least)
+    n_clusters = len(active)
+    while len(active) > 1:
+        pairs = [(a, b) for position, a in enumerate(active) for b in active[position + 1 :]]
+        a, b = min(pairs, key=lambda pair: phi(table, *pair))
+        size = table.sum(1)
+        merge(*((a, b) if size[a] >= size[b] else (b, a)))
+    return MergeTree(steps, len(joint), n_clusters)
+
+
+def typical_boundaries(trees: list[MergeTree]) -> dict[int, float]:
+    """phi of the weakest boundary at every number of clusters, median over the heads that have so many."""
+    return {
+        n: float(np.median([tree.boundary(n) for tree in trees if tree.n_clusters >= n]))
+        for n in range(2, max(tree.n_clusters for tree in trees) + 1)
+    }
+
+
+def cut(boundaries: dict[int, float], tolerance: float) -> int:
+    """The largest number of clusters whose weakest boundary is at most ``tolerance`` below the median of smaller numbers.
+
+    >>> cut({2: 0.95, 3: 0.91, 4: 0.93, 5: 0.92, 6: 0.80, 7: 0.78}, tolerance=0.05)
+    5
+    """
+    kept = sorted(boundaries)[:1]
+    for n_clusters in sorted(boundaries)[1:]:
+        if boundaries[n_clusters] >= np.median([boundaries[fewer] for fewer in kept]) - tolerance:
+            kept.append(n_clusters)
+    return kept[-1] if kept else 1
+
+
+def head_agreement(trees: list[MergeTree], labels: Labels, n_clusters: int) -> Table:
+    """Adjusted Rand index of every two heads, each cut to at most ``n_clusters`` clusters. (heads, heads)
+
+    ``labels``: the un-merged outputs of some images under each head. (n, heads)
+    """
+    table = np.eye(len(trees))
+    groups = [np.array(tree.groups(min(n_clusters, tree.n_clusters)))[labels[:, h]] for h, tree in enumerate(trees)]
+    for a, b in itertools.combinations(range(len(trees)), 2):
+        table[a, b] = table[b, a] = adjusted_rand_index(groups[a], groups[b])
+    return table
+
+
+def select_head(trees: list[MergeTree], neighbor_counts: Tensor, labels: Labels, config: Config) -> MergeResult:
+    """Cut the trees of all heads at the same number of clusters and select the best head, without classes.
+
+    A good clustering separates much and keeps similar images together: the information that the cluster of an image
+    carries about that of its neighbor is high only if it does both. And what one head finds is more than chance if the
+    other heads, which start from other random directions, find it too. The head with the largest product is selected.
+    """
+    boundaries = typical_boundaries(trees)
+    most = max(tree.n_clusters for tree in trees)
+    n_clusters = min(config.n_clusters or cut(boundaries, config.merge.cut_tolerance), most)
+    able = [tree.n_clusters >= n_clusters for tree in trees]
+    information = [
+        float(surprise.mutual_information(grouped(counts, tree.groups(n_clusters)))) if fine else 0.0
+        for tree, counts, fine in zip(trees, neighbor_counts, able, strict=True)
+    ]
+    agreement = head_agreement(trees, labels, n_clusters)
+    head = max(range(len(trees)), key=lambda h: (able[h], information[h] * agreement[h].mean(), -h))
+    tree, agreed = trees[head], [float(value) for value in agreement[head]]
+    outputs = tree.representatives(n_clusters)
+    return MergeResult(n_clusters, head, outputs, tree.steps, boundaries, information, agreed)
+
+
+def grouped(joint: Tensor, groups: list[int]) -> Tensor:
+    """Counts of output pairs (K, K) as counts of cluster pairs."""
+    index = torch.tensor(groups)
+    rows = torch.zeros_like(joint).index_add_(0, index, joint)
+    return torch.zeros_like(joint).index_add_(1, index, rows)

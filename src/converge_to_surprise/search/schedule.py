@@ -1,0 +1,130 @@
+"""The schedule: stages unrolled into numbered steps.
+
+The number of completed steps is the whole position of an initialization: to resume is to skip them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..config import Config, Stage, StageKind
+from . import sampler
+from .readahead import announce
+
+
+@dataclass(frozen=True)
+class Step:
+    """One unit of work: an update on one batch, a merge, or one pass of consolidation."""
+
+    number: int
+    """Steps before this one; the random numbers of a step depend on it."""
+    stage: str
+    kind: StageKind
+    epoch: int
+    """Epochs of search begun before this one, over all stages."""
+    batch: int
+    batches: int
+    first: bool
+    """Whether a sequence of steps of this kind begins here, with a new optimizer."""
+    in_stage: int
+    """Steps of the stage before this one."""
+    progress: float
+    """Fraction of the stage before this step, from 0 to 1."""
+
+
+def batches_per_epoch(images: int, batch_size: int) -> int:
+    """Number of nearly equal batches of at most ``batch_size`` images.
+
+    >>> batches_per_epoch(60_000, 3000), batches_per_epoch(7291, 3650), batches_per_epoch(7301, 3650)
+    (20, 2, 3)
+    """
+    return -(-images // batch_size)
+
+
+def batch_sizes(config: Config) -> Mapping[str, int]:
+    """Images per step of each kind of search."""
+    relaxed = config.relaxed.batch_size
+    return {"evolution": config.evolution.batch_size, "relaxed": relaxed, "refine": relaxed}
+
+
+def steps(config: Config, images: int) -> Iterator[Step]:
+    """Every step of one initialization, in order."""
+    number = epoch = 0
+    for stage in config.schedule:
+        unrolled = _stage_steps(stage, config, images, epoch)
+        for in_stage, (kind, batch, batches, first, progress, epochs) in enumerate(unrolled):
+            yield Step(number, stage.name, kind, epoch + epochs, batch, batches, first, in_stage, progress)
+            number += 1
+        if stage.kind in batch_sizes(config):
+            epoch += stage.epochs
+
+
+def _stage_steps(
+    stage: Stage, config: Config, images: int, epochs_before: int
+) -> Iterator[tuple[StageKind, int, int, bool, float, int]]:
+    if stage.kind == "merge":
+        yield "merge", 0, 1, True, 0.0, 0
+        return
+    if stage.kind == "consolidate":
+        for index in range(stage.epochs):
+            yield "consolidate", index, stage.epochs, index == 0, index / stage.epochs, 0
+        return
+    batches = batches_per_epoch(images, batch_sizes(config)[stage.kind])
+    for epoch in range(stage.epochs):
+        for batch in range(batches):
+            done = (epoch + batch / batches) / stage.epochs
+            yield stage.kind, batch, batches, epoch == batch == 0, done, epoch
+        # Algorithm 1 counts epochs from 1 over the whole run.
+        if stage.every and (epochs_before + epoch + 1) % stage.every == 0:
+            for index in range(stage.passes):
+                yield "consolidate", index, stage.passes, index == 0, (epoch + 1) / stage.epochs, epoch
+
+
+def count_steps(config: Config, images: int) -> int:
+    """Number of steps of one initialization, as many as ``steps`` yields, in closed form."""
+    total = epochs = 0
+    for stage in config.schedule:
+        if stage.kind in batch_sizes(config):
+            total += stage.epochs * batches_per_epoch(images, batch_sizes(config)[stage.kind])
+            if stage.every:
+                total += stage.passes * ((epochs + stage.epochs) // stage.every - epochs // stage.every)
+            epochs += stage.epochs
+        else:
+            total += 1 if stage.kind == "merge" else stage.epochs
+    return total
+
+
+def batch_positions(step: Step, images: Tensor, seed: int) -> Tensor:
+    """Positions of the images (N, C, H, W) of one search step: the epoch's random order in nearly equal batches.
+
+    Where images are read from disk, those of the coming steps are announced to the operating system.
+    """
+    size, larger = divmod(len(images), step.batches)
+    start = step.batch * size + min(step.batch, larger)
+    stop = start + size + (step.batch < larger)
+    if blocks := sampler.upcoming_blocks(len(images), start, stop, seed, step.epoch):
+        announce(images, blocks)
+    return sampler.epoch_indices(len(images), start, stop, seed, step.epoch)
+
+
+def check_images(images: Tensor, config: Config) -> None:
+    """Refuse images and settings that do not fit each other."""
+    if images.dtype != torch.uint8 or images.ndim != 4:
+        raise ValueError(f"images are {images.dtype} of shape {tuple(images.shape)}; they must be uint8 (N, C, H, W)")
+    kinds = {stage.kind for stage in config.schedule}
+    for kind, batch_size in batch_sizes(config).items():
+        if kind in kinds and batch_size > len(images):
+            section = "relaxed" if kind == "refine" else kind
+            raise ValueError(
+                f"{section}.batch_size is {batch_size} but there are only {len(images)} images; "
+                f"set it to {len(images)} or less"
+            )
+    side = min(images.shape[2:]) * config.views.upsample
+    if config.augmentation.crop >= side:
+        raise ValueError(
+            f"augmentation.crop is {config.augmentation.crop} but the views are only {side} pixels wide or high"
+        )

@@ -1,0 +1,238 @@
+"""One initialization from its first step to its last, one record per step. It knows nothing of files or screens.
+
+    trainer = Trainer(images, config)
+    for record in trainer.run():
+        ...
+
+Between two records ``trainer.snapshot()`` is everything needed to continue from there, bit for bit. The loop over several
+initializations is in ``restarts.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Generator
+from concurrent.futures import Executor
+
+import torch
+from torch import Tensor
+
+from ..config import Config
+from ..core import rng
+from ..core.augment import augment
+from ..core.measures import Measures, measure
+from ..core.views import make_views, to_float
+from ..distributed.group import current
+from ..model.backbone import Backbone
+from ..model.inference import logits_of, view_features
+from ..model.network import ClusterNetwork, flatten, load_flat
+from ..model.precision import exact, multiplying
+from . import consolidate, evolution, head_fusion, merge, neighbors, population, relaxed, schedule
+from .chunking import resolve_hardware
+from .initialization import initial_network
+from .optimizer import Optimizer
+from .record import Record
+from .snapshot import Networks, Snapshot
+from .threads import available_threads, thread_pool, torch_threads
+
+SYNC_EVERY = 100
+"""Steps after which the processes of a group compare their weights."""
+AGREEMENT_SAMPLE = 3000
+"""Images on which the agreement between heads is measured."""
+
+
+class Trainer:
+    """Takes one network through the schedule."""
+
+    def __init__(
+        self,
+        images: Tensor,
+        config: Config,
+        score: evolution.Score | None = None,
+        backbone: Backbone | None = None,
+    ) -> None:
+        """``images``: uint8 (N, C, H, W). ``score``: what evolution maximizes instead of the configured score.
+        ``backbone``: the user's own network instead of ResNet-9.
+        """
+        schedule.check_images(images, config)
+        self.images = images
+        self.config = config = resolve_hardware(config, images)
+        self.backbone = backbone
+        self.score = score or evolution.named_score(config.evolution.score, config.max_clusters)
+        self.device = torch.device(config.device)
+        self.threads = config.threads or available_threads()
+        self.total = schedule.count_steps(config, len(images))
+        self.step = 0
+        self.views = 0
+        self.seconds = 0.0
+        self.optimizer: Optimizer | None = None
+        self.neighbors: Tensor | None = None
+        self.pool_images = neighbors.PoolImages(images, config.seed)
+        self.merge_features: Tensor | None = None
+        """Both views' features of all images at the last merge (N, 2, D), unless the run was resumed after it."""
+        self._merge_step: int | None = None
+        self.networks = Networks(self._initial_network())
+
+    @property
+    def network(self) -> ClusterNetwork:
+        return self.networks.network
+
+    def run(self) -> Generator[Record]:
+        """Work through the remaining steps of the schedule."""
+        remaining = itertools.islice(schedule.steps(self.config, len(self.images)), self.step, None)
+        group = current()
+        self.threads = max(1, (self.config.threads or available_threads()) // group.local_size)
+        with thread_pool(self.threads, self.device) as workers, multiplying(self.config.precision, self.device):
+            for step in remaining:
+                began = time.perf_counter()
+                measures = self._do(step, workers)
+                if step.number % SYNC_EVERY == SYNC_EVERY - 1:
+                    group.check_sync(self._shared_state())
+                self.step = step.number + 1
+                self.seconds += time.perf_counter() - began
+                yield Record(
+                    step=step.number, epoch=step.epoch, stage=step.stage, kind=step.kind, **measures._asdict(),
+                    views=self.views, seconds=round(self.seconds, 3),
+                )  # fmt: skip
+
+    def _do(self, step: schedule.Step, workers: Executor) -> Measures:
+        if step.kind == "evolution":
+            return self._evolve(step, workers)
+        if step.kind in ("relaxed", "refine"):
+            return self._relax(step)
+        if step.kind == "merge":
+            return self._merge(step)
+        return self._consolidate(step)
+
+    def _evolve(self, step: schedule.Step, workers: Executor) -> Measures:
+        """Score a population around θ and move θ (paper 3.3, eq. 8)."""
+        settings = self.config.evolution
+        positions = schedule.batch_positions(step, self.images, self.config.seed)
+        views = self._training_views(positions, step.number)
+        fraction = evolution.fraction_perturbed(step.epoch, settings)
+        generation = evolution.Generation(self.config.seed, step.number, fraction, settings)
+        labeler = population.BatchLabeler(self.network, views, settings.chunk_size, workers, self.config.precision)
+        theta = flatten(self.network)
+        scores = population.scores(labeler, theta, generation, self.score)
+        load_flat(evolution.tell(theta, scores, generation), self.network)
+        labels_i, labels_j = population.refresh(labeler)
+        self.views += 2 * len(positions) * (settings.population + 1)
+        return self._measure(labels_i, labels_j)
+
+    def _relax(self, step: schedule.Step) -> Measures:
+        """One gradient step on the relaxed surprise."""
+        refining = step.kind == "refine"
+        if step.first:
+            self.optimizer = relaxed.new_optimizer(self.network, self.config)
+            self.neighbors = self._nearest_neighbors(step) if refining else self._nearest_by_pixels()
+        assert self.optimizer is not None
+        assert self.neighbors is not None
+        positions = schedule.batch_positions(step, self.images, self.config.seed)
+        generator = rng.torch_generator(self.config.seed, "partners", step.number)
+        partners = neighbors.draw_partners(self.neighbors, positions, self.config.relaxed.neighbor_prob, generator)
+        whole = len(positions)
+        self.views += 2 * whole
+        group, shard = current().shard(whole)
+        if shard is not None:
+            positions, partners = shard.of(positions), shard.of(partners)
+        pixels = self.images[positions]
+        pairs = relaxed.Pairs(pixels, self.pool_images.partners(pixels, positions, partners), group, shard)
+        info = relaxed.StepInfo(step.number, step.in_stage, step.progress, refining)
+        labels = relaxed.relaxed_step(self.network, self.optimizer, pairs, self.config, info)
+        # The middle head has the middle diversity floor.
+        both = torch.stack(labels, 1)[..., self.network.heads // 2].cpu()
+        return self._measure(*group.gather(both, whole).unbind(1))
+
+    def _nearest_by_pixels(self) -> Tensor:
+        return neighbors.nearest_neighbors(self.images, self.config, self.threads)
+
+    def _nearest_neighbors(self, step: schedule.Step) -> Tensor:
+        """Neighbors by features. Right after the merge the features of the images are known."""
+        features = self.merge_features if self._merge_step == step.number - 1 else None
+        return neighbors.nearest_neighbors(self.images, self.config, self.threads, self.network, features)
+
+    def _merge(self, step: schedule.Step) -> Measures:
+        """Merge the clusters of every head, select a head, and fit one head to the result."""
+        if self.neighbors is None:
+            self.neighbors = self._nearest_by_pixels()
+        counts = merge.count_boundary_pairs(self.network, self.images, self.neighbors, self.config, step.number)
+        tables = (counts.augmented + counts.neighbor).double().numpy()
+        trees = [merge.build_merge_tree(table, self.config.merge.min_cluster_fraction) for table in tables]
+        positions = neighbors.pool_positions(len(self.images), self.config.seed)
+        # Everything that follows uses the same views and the same backbone.
+        features = view_features(self.network, self.images, self.config.views, positions)
+        generator = rng.torch_generator(self.config.seed, "heads", step.number)
+        sample = torch.randperm(len(features), generator=generator)[:AGREEMENT_SAMPLE]
+        labels = logits_of(self.network, features[sample, 0]).argmax(-1).reshape(len(sample), -1)
+        result = merge.select_head(trees, counts.neighbor, labels.numpy(), self.config)
+        evidence = head_fusion.Evidence(features, self.neighbors, trees, result)
+        fused = head_fusion.fuse_heads(self.network, self.images, evidence, self.config, step.number)
+        self.networks = Networks(fused, self.network.select_head(result.head), result)
+        self.optimizer = None  # its state refers to replaced parameters
+        self.merge_features = features if len(features) == len(self.images) else None
+        self._merge_step = step.number
+        return self._measure(*(logits_of(self.network, side).argmax(-1) for side in features.unbind(1)))
+
+    def _consolidate(self, step: schedule.Step) -> Measures:
+        """One pass of gradient training on the surprising clusters (paper 3.3, algorithm 1)."""
+        if step.first:
+            self.optimizer = consolidate.new_optimizer(self.network, self.config)
+        assert self.optimizer is not None
+        labels_i, labels_j, views = consolidate.consolidation_pass(
+            self.network, self.optimizer, self.images, self.config, step.number
+        )
+        self.views += views
+        return self._measure(labels_i, labels_j)
+
+    def _measure(self, labels_i: Tensor, labels_j: Tensor) -> Measures:
+        return measure(labels_i.cpu(), labels_j.cpu(), self.network.n_outputs, self.config.consolidation.tau)
+
+    def _training_views(self, positions: Tensor, step: int) -> population.ViewPair:
+        """New views of these images, each augmented on its own."""
+        generator = rng.torch_generator(self.config.seed, "views", step)
+        pixels = to_float(self.images[positions].to(self.device))
+        views = make_views(pixels, self.config.views, generator)
+        signed = self.config.views.signed
+        return population.ViewPair(*(augment(v, self.config.augmentation, generator, signed=signed) for v in views))
+
+    def _initial_network(self) -> ClusterNetwork:
+        """The initial network; it depends neither on the number of processes nor on the precision."""
+        with torch_threads(self.threads), exact(self.device):
+            few = torch.arange(min(500, len(self.images)))
+            return initial_network(self.images, self.config, self.backbone, lambda: self._training_views(few, 0))
+
+    def _shared_state(self) -> list[Tensor]:
+        """The tensors that must be equal in every process."""
+        slots = [] if self.optimizer is None else list(self.optimizer.adam.state.values())
+        return [*self.network.state_dict().values(), *(value for slot in slots for value in slot.values())]
+
+    def snapshot(self) -> Snapshot:
+        """A copy of the state after the last completed step."""
+        tensors, described = self.networks.snapshot()
+        if self.neighbors is not None:
+            tensors["neighbors"] = self.neighbors
+        if self.optimizer is not None:
+            tensors |= self.optimizer.tensors()
+        data = {
+            "step": self.step,
+            "views": self.views,
+            "seconds": self.seconds,
+            **described,
+            "optimizer": self.optimizer and self.optimizer.data(),
+            "random": rng.global_state(),
+        }
+        return Snapshot(tensors, data)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot of a trainer with the same images and configuration."""
+        tensors, data = snapshot
+        self.networks = Networks.restore(snapshot, self.config, self.images.shape[1], self.backbone)
+        self.neighbors = tensors.get("neighbors")
+        self.merge_features = None
+        self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
+        self.optimizer = None
+        if data["optimizer"]:
+            self.optimizer = Optimizer(self.network, self.config.precision)
+            self.optimizer.load(tensors, data["optimizer"])
+        rng.restore_global_state(data["random"])

@@ -1,1 +1,0 @@
-"""What a finished run is good for: predicting, sorting, exporting."""

@@ -1,0 +1,141 @@
+"""What the README and the documentation promise: links that resolve, commands that parse, code that compiles."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from converge_to_surprise import cli
+from converge_to_surprise.config import Config
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+def load_generator() -> ModuleType:
+    """The script that writes the generated pages."""
+    spec = importlib.util.spec_from_file_location("gen_reference", DOCS / "gen_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATOR = load_generator()
+GENERATED = {DOCS / name for name in GENERATOR.PAGES}
+PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md")} - GENERATED)
+LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def parse(words: Sequence[str]) -> None:
+    """Parse one command line of ``cts``, without its first word; SystemExit or ValueError if it is wrong."""
+    name, *rest = words
+    if name in ("--help", "--version"):
+        return
+    kind = importlib.import_module(f"converge_to_surprise.cli.{name}").Command
+    cli.parser.parse(name, kind, rest)
+
+
+def fences(text: str) -> Iterator[tuple[str, str]]:
+    """Language and content of every fenced block."""
+    for found in FENCE.finditer(text):
+        yield found[1], found[2]
+
+
+def command_lines(text: str) -> list[str]:
+    """Every line of a shell block that starts ``cts``, directly or by torchrun, joined over backslashes."""
+    found = []
+    for language, block in fences(text):
+        if language in ("", "sh", "bash", "shell", "console"):
+            for line in block.replace("\\\n", " ").splitlines():
+                words = shlex.split(line, comments=True)
+                if words[:1] == ["cts"]:
+                    found.append(shlex.join(words[1:]))
+                elif "converge_to_surprise" in words:
+                    found.append(shlex.join(words[words.index("converge_to_surprise") + 1 :]))
+    return found
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and MkDocs make them of plain words."""
+    plain = FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", plain, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+COMMANDS = sorted({line for page in PAGES for line in command_lines(page.read_text(encoding="utf-8"))})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_resolve(page: Path) -> None:
+    for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists() or file in GENERATED, f"{target} leads nowhere"
+        if anchor and file not in GENERATED:
+            assert anchor in anchors(file), f"{target}: {file.name} has no such heading"
+
+
+def test_command_lines_are_found() -> None:
+    text = "```\ncts fit a --out b \\\n    --seed 1  # why\nls\n```\n\n```python\ncts = 1\n```\n\n"
+    text += "```sh\ntorchrun --nnodes 2 -m converge_to_surprise show 'my run'\n```\n"
+    assert command_lines(text) == ["fit a --out b --seed 1", "show 'my run'"]
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_parse(line: str) -> None:
+    parse(shlex.split(line))
+
+
+def test_there_are_commands_of_every_kind() -> None:
+    shown = {line.split()[0] for line in COMMANDS}
+    assert shown == set(GENERATOR.COMMANDS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_python_blocks_compile(page: Path) -> None:
+    for language, block in fences(page.read_text(encoding="utf-8")):
+        if language == "python":
+            compile(block, str(page), "exec")
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_no_page_asks_the_network() -> None:
+    """Fonts, scripts and styles of the site are local."""
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "font: false" in settings
+    assert "http" not in settings
+    assert not any(re.search(r"<(script|link|img|iframe)\b", page.read_text(encoding="utf-8")) for page in PAGES)
+
+
+def test_reference_names_every_setting() -> None:
+    page = GENERATOR.settings_page()
+    for field in dataclasses.fields(Config):
+        section = GENERATOR.section_of(field)
+        names = (
+            [field.name] if section is None else [f"{field.name}.{inner.name}" for inner in dataclasses.fields(section)]
+        )
+        for name in names:
+            assert page.count(f"| `{name}` |") == 1
+
+
+def test_reference_takes_types_defaults_and_docstrings_from_the_code() -> None:
+    page = GENERATOR.settings_page()
+    assert "| `evolution.population` | int | `32` |" in page
+    assert "| `augmentation.sampling` | `nearest`, `bilinear` | `nearest` |" in page
+    assert "Fraction of the parameters perturbed in the first epoch." in page

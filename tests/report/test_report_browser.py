@@ -1,0 +1,359 @@
+"""The report in a browser: headless Chromium, if there is one on the path."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from support.digit_run import CONFIG, HOSTILE, IMAGES, make_run, write_source
+
+from converge_to_surprise import cli
+from converge_to_surprise.config import Stage
+from converge_to_surprise.data import datasets
+from converge_to_surprise.report import page as pages
+from converge_to_surprise.report.comparison import compare_runs
+from converge_to_surprise.report.content import Pictures, gather, open_pictures
+from converge_to_surprise.report.live import serve
+from converge_to_surprise.runs import session
+from converge_to_surprise.runs.folder import RunFolder
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+expect = playwright.expect
+WAIT = 120_000
+"""Milliseconds after which a page is given up: a busy machine is no reason for a test to fail."""
+OWN = CONFIG.merge.clusters
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=[*root, "--disable-dev-shm-usage"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Any]:
+    """Opens an address; a message on the console or an error in the page fails the test."""
+    troubles: list[str] = []
+    contexts = []
+
+    def open_it(address: str, width: int = 1280, scheme: str = "light") -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.set_default_timeout(WAIT)
+        tab.on("console", lambda message: troubles.append(f"{message.type}: {message.text}"))
+        tab.on("pageerror", lambda error: troubles.append(str(error)))
+        tab.on("request", lambda request: troubles.append(request.url) if outside(request.url, address) else None)
+        tab.goto(address)
+        tab.wait_for_selector("html[data-ready]")
+        return tab
+
+    yield open_it
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+def outside(url: str, address: str) -> bool:
+    """Whether a page asks for anything from elsewhere."""
+    return not url.startswith(("data:", "blob:", address.split("?")[0].rsplit("/", 1)[0]))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = tmp_path_factory.mktemp("browser")
+    return make_run(folder / "run", write_source(folder))
+
+
+@pytest.fixture(scope="module")
+def content(run: RunFolder) -> dict[str, Any]:
+    """With names that someone chose to do harm."""
+    pictures = open_pictures(run)
+    store = replace(pictures.store, names=[f"{number} {HOSTILE}" for number in range(IMAGES)])
+    found = gather(run, Pictures(store, HOSTILE, True))
+    return found | {"quarantine": [{"file": HOSTILE, "reason": HOSTILE}]}
+
+
+@pytest.fixture(scope="module")
+def address(content: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(pages.render("report", content), encoding="utf-8")
+    return path.as_uri()
+
+
+def sizes(content: dict[str, Any], clusters: int) -> list[int]:
+    """How large the clusters are at a level of the merge tree, from the content alone."""
+    level = content["sight"]["levels"]["levels"][clusters - 1]
+    found: dict[int, int] = {}
+    for cluster, part, _, number, _ in content["sight"]["cells"]:
+        where = part if level["of"] == "parts" else cluster
+        group = where if level["groups"] is None else level["groups"][where]
+        found[group] = found.get(group, 0) + number
+    return sorted(found.values(), reverse=True)
+
+
+def card_sizes(tab: Any) -> list[int]:
+    return [int(card.get_attribute("data-size")) for card in tab.query_selector_all("#cards .card")]
+
+
+def set_cut(tab: Any, clusters: int) -> None:
+    tab.locator("#cut").evaluate(
+        "(slider, value) => { slider.value = value; slider.dispatchEvent(new Event('input')); }", clusters
+    )
+
+
+def test_cards_and_counts_are_the_runs(open_page: Any, address: str, content: dict[str, Any], run: RunFolder) -> None:
+    tab = open_page(address)
+    result = json.loads(run.result.read_text())
+    assert tab.inner_text("#title") == f"{len(result['clusters'])} clusters in {IMAGES} images"
+    assert card_sizes(tab) == [row["size"] for row in sorted(result["clusters"], key=lambda row: -row["size"])]
+    assert tab.inner_text("#count") == f"{len(result['clusters'])} clusters"
+    first = tab.inner_text("#cards .card >> nth=0")
+    assert f"{result['clusters'][0]['size']} images" in first
+    assert f"surprise {result['clusters'][0]['surprise']:.3f}" in first
+    assert tab.locator("#cards .card >> nth=0").locator(".thumb").count() == 24
+    assert tab.locator("#charts .uplot").count() == 4
+    assert tab.locator("#confusion tbody tr").count() == len(result["clusters"])
+    assert tab.locator("#purity li").count() == len(result["clusters"])
+    assert tab.locator("#panels .panel").count() == len(content["sight"]["panels"])
+    assert tab.locator("#tree-drawing svg .branch").count() == 2 * len(content["sight"]["tree"])
+
+
+def test_the_cut_changes_cards_counts_and_table(open_page: Any, address: str, content: dict[str, Any]) -> None:
+    tab = open_page(address)
+    finest = content["sight"]["levels"]["finest"]
+    own = len(sizes(content, OWN))
+    for clusters in (2, finest, OWN):
+        set_cut(tab, clusters)
+        assert card_sizes(tab) == sizes(content, clusters)
+        assert tab.inner_text("#count").split()[0] == str(len(sizes(content, clusters)))
+        assert tab.locator("#confusion tbody tr").count() == len(sizes(content, clusters))
+        assert tab.locator("#cards footer button", has_text="Edit").count() == (own if clusters == OWN else 0)
+
+
+def test_dragging_the_line_in_the_tree_moves_the_cut(open_page: Any, address: str, content: dict[str, Any]) -> None:
+    tab = open_page(address)
+    tab.locator("#tree-drawing").scroll_into_view_if_needed()
+    before = tab.input_value("#cut")
+    line = tab.locator("#cut-line").bounding_box()
+    area = tab.locator("#tree-drawing svg").bounding_box()
+    tab.mouse.move(line["x"] + 100, line["y"])
+    tab.mouse.down()
+    tab.mouse.move(line["x"] + 100, area["y"] + 14)
+    tab.mouse.up()
+    assert before == str(OWN)
+    assert tab.input_value("#cut") == "1"
+    assert card_sizes(tab) == [IMAGES]
+    tab.click("#cut-back")
+    assert card_sizes(tab) == sizes(content, OWN)
+
+
+def test_filter_and_sort(open_page: Any, address: str) -> None:
+    tab = open_page(address)
+    everything = card_sizes(tab)
+    tab.select_option("#sort", "name")
+    assert sorted(card_sizes(tab), reverse=True) == everything
+    names = [card.inner_text() for card in tab.query_selector_all("#cards h3")]
+    assert names == [f"Cluster {number}" for number in range(len(everything))]
+    tab.fill("#filter", "cluster 3")
+    assert [card.inner_text() for card in tab.query_selector_all("#cards h3")] == ["Cluster 3"]
+    tab.fill("#filter", "no such name")
+    assert tab.is_visible("#nothing")
+
+
+def test_all_images_of_a_cluster_by_keyboard(open_page: Any, address: str, content: dict[str, Any]) -> None:
+    tab = open_page(address)
+    largest = sizes(content, OWN)[0]
+    pages_of_it = -(-largest // 60)
+    assert pages_of_it > 1
+    tab.focus("#cards .card >> nth=0 >> footer button >> nth=0")
+    tab.keyboard.press("Enter")
+    assert tab.locator("#gallery figure").count() == min(60, largest)
+    assert tab.inner_text("#gallery [role=status]") == f"page 1 of {pages_of_it}"
+    caption = tab.inner_text("#gallery figcaption >> nth=0")
+    assert "<img src=x" in caption
+    assert re.search(r"\d+\.\d%", caption)
+    assert "then Cluster" in caption
+    tab.keyboard.press("ArrowRight")
+    assert tab.inner_text("#gallery [role=status]") == f"page 2 of {pages_of_it}"
+    tab.keyboard.press("ArrowLeft")
+    assert tab.inner_text("#gallery [role=status]") == f"page 1 of {pages_of_it}"
+    tab.keyboard.press("Escape")
+    assert not tab.is_visible("#gallery")
+
+
+def test_the_map_shows_the_picture_under_the_pointer(open_page: Any, address: str, content: dict[str, Any]) -> None:
+    tab = open_page(address)
+    canvas = tab.locator("#map-canvas")
+    canvas.scroll_into_view_if_needed()
+    canvas.focus()
+    tab.keyboard.press("ArrowRight")
+    assert tab.is_visible("#map-tip")
+    assert "confidence" in tab.inner_text("#map-tip")
+    box, tip = canvas.bounding_box(), tab.inner_text("#map-tip")
+    tab.keyboard.press("ArrowRight")
+    assert tab.inner_text("#map-tip") != tip
+    tab.mouse.move(box["x"] + 1, box["y"] + 1)
+    tab.keyboard.press("Escape")
+    assert not tab.is_visible("#map-tip")
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("Enter")
+    assert tab.is_visible("#gallery")
+
+
+def change(tab: Any, cluster: str, **changes: Any) -> None:
+    tab.get_by_role("button", name=f"Edit {cluster}", exact=True).click()
+    if "name" in changes:
+        tab.fill("#edit-name", changes["name"])
+    if "into" in changes:
+        tab.select_option("#edit-into", label=changes["into"])
+    if changes.get("noise"):
+        tab.check("#edit-noise")
+    tab.get_by_role("button", name="Done").click()
+
+
+def test_rename_merge_and_save_give_a_file_that_relabel_applies(
+    open_page: Any, address: str, content: dict[str, Any], run: RunFolder, tmp_path: Path
+) -> None:
+    tab = open_page(address)
+    own = sizes(content, OWN)  # clusters are numbered by size
+    before = len(own)
+    assert before > 3
+    name = "<b>sevens</b> & co"
+    change(tab, "Cluster 2", name=name)
+    change(tab, "Cluster 3", into=name)
+    change(tab, "Cluster 1", noise=True)
+    assert tab.inner_text("#count") == f"{before - 2} clusters"
+    assert card_sizes(tab) == [*sorted([own[0], own[2] + own[3], *own[4:]], reverse=True), own[1]]
+    tab.reload()
+    tab.wait_for_selector("html[data-ready]")
+    assert tab.inner_text("#changes") == "3 clusters changed"  # the browser has kept it
+    assert name in [card.inner_text() for card in tab.query_selector_all("#cards h3")]
+    with tab.expect_download() as download:
+        tab.click("#save")
+    saved = tmp_path / download.value.suggested_filename
+    download.value.save_as(saved)
+    assert saved.name == "clusters.json"
+    assert cli.main(["relabel", str(run.path), str(saved)]) == 0
+    try:
+        again = gather(run, open_pictures(run))
+        path = tmp_path / "again.html"
+        path.write_text(pages.render("report", again), encoding="utf-8")
+        tab = open_page(path.as_uri())
+        assert name in [card.inner_text() for card in tab.query_selector_all("#cards h3")]
+        assert tab.inner_text("#count") == f"{before - 2} clusters"
+        assert not tab.is_visible("#edits")
+        tab.get_by_role("button", name="Take apart").click()
+        assert tab.inner_text("#count") == f"{before - 1} clusters"
+    finally:
+        assert cli.main(["relabel", str(run.path), "--undo"]) == 0
+
+
+def test_changes_can_be_taken_back(open_page: Any, address: str, content: dict[str, Any]) -> None:
+    tab = open_page(address)
+    change(tab, "Cluster 3", into="Cluster 0")
+    assert tab.inner_text("#count") == f"{len(sizes(content, OWN)) - 1} clusters"
+    assert tab.evaluate("document.activeElement.getAttribute('aria-label')") == "Edit Cluster 0"
+    tab.click("#reset")
+    assert card_sizes(tab) == sizes(content, OWN)
+    assert not tab.is_visible("#edits")
+
+
+def test_hostile_names_are_inert(open_page: Any, address: str, content: dict[str, Any]) -> None:
+    tab = open_page(address)
+    title = tab.title()
+    tab.click("#cards .card >> nth=0 >> footer button >> nth=0")
+    tab.keyboard.press("Escape")
+    change(tab, "Cluster 0", name=HOSTILE[:100])
+    tab.wait_for_timeout(300)
+    assert tab.title() == title
+    assert tab.locator("img").count() == 0
+    assert tab.evaluate("document.scripts.length") == 2
+    assert HOSTILE[:40] in tab.inner_text("#quarantined")
+    assert HOSTILE[:40] in tab.inner_text("#confusion")
+
+
+STICKING_OUT = """[...document.querySelectorAll('*')].filter(e => e.scrollWidth > screen.width)
+    .map(e => `${e.tagName} ${e.id}: ${e.textContent.slice(0, 60)}`)"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 380])
+def test_nothing_sticks_out_and_the_theme_follows(open_page: Any, address: str, width: int, scheme: str) -> None:
+    tab = open_page(address, width, scheme)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width, tab.evaluate(STICKING_OUT)
+    assert tab.evaluate("document.documentElement.dataset.theme") == scheme
+    tab.click("#theme")
+    assert tab.evaluate("document.documentElement.dataset.theme") == ("dark" if scheme == "light" else "light")
+    tab.reload()
+    tab.wait_for_selector("html[data-ready]")
+    assert tab.evaluate("document.documentElement.dataset.theme") == ("dark" if scheme == "light" else "light")
+
+
+def test_pictures_have_words(open_page: Any, address: str) -> None:
+    tab = open_page(address)
+    assert tab.locator("[role=img]:not([aria-label])").count() == 0
+    assert tab.evaluate("[...document.querySelectorAll('button')].every(b => b.textContent.trim())")
+    assert tab.evaluate("[...document.querySelectorAll('input, select')].every(i => i.labels.length)")
+
+
+def test_comparison_page(open_page: Any, run: RunFolder, tmp_path: Path) -> None:
+    copy = shutil.copytree(run.path, tmp_path / "<b>copy")
+    found = compare_runs([run, RunFolder(copy)])
+    path = tmp_path / "compare.html"
+    path.write_text(pages.render("compare", found), encoding="utf-8")
+    for width in (1280, 380):
+        tab = open_page(path.as_uri(), width)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert "<b>copy" in tab.inner_text("#ari")
+        assert tab.locator("b").count() == 0
+        assert tab.locator("#ari td").count() == 4
+        assert tab.locator("#flow-drawing .band").count() == len(found["flows"][0])
+        assert tab.locator("#charts .uplot").count() == 5
+        assert "same settings" in tab.inner_text("#settings-table")
+
+
+def test_the_live_page_grows_with_a_run(open_page: Any, tmp_path: Path) -> None:
+    source = write_source(tmp_path)
+    dataset = datasets.load(str(source))
+    run = RunFolder(tmp_path / "live")
+    config = replace(CONFIG, checkpoint_seconds=0.0, schedule=(*CONFIG.schedule[:2], Stage("refine", "refine", 6)))
+    trainer = session.begin(run, dataset, str(source), None, "fast", config)
+    go_on = threading.Event()
+
+    def wait(record: Any) -> None:
+        if record.step in (0, 20):
+            assert go_on.wait(120)
+            go_on.clear()
+
+    fit = threading.Thread(target=session.train, args=(run, trainer, dataset, [wait]), daemon=True)
+    with serve(run.path, 0, Console(quiet=True), dataset.train) as url:
+        tab = open_page(url)
+        assert "not made a step" in tab.inner_text("#sentence")
+        assert not tab.is_visible("#clusters")
+        fit.start()
+        expect(tab.locator("#sentence")).to_contain_text("step 1 of", timeout=WAIT)
+        go_on.set()
+        tab.wait_for_selector("#cards .card")
+        expect(tab.locator("#sentence")).to_contain_text("step 21 of", timeout=WAIT)
+        assert "so far" in tab.inner_text("#title")
+        go_on.set()
+        expect(tab.locator("#live")).to_contain_text("Finished", timeout=WAIT)
+        result = json.loads(run.result.read_text())
+        expect(tab.locator("#count")).to_have_text(f"{len(result['clusters'])} clusters", timeout=WAIT)
+        assert sum(card_sizes(tab)) == IMAGES
+        fit.join()

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from converge_to_surprise.config import Config, Network
+from converge_to_surprise.model.backbone import random_network
+from converge_to_surprise.model.merge_tree import MergeResult
+from converge_to_surprise.search import merge
+from converge_to_surprise.search.neighbors import nearest_neighbors
+
+
+def test_phi_by_hand() -> None:
+    table = np.array([[40.0, 10.0], [10.0, 40.0]])
+    assert merge.phi(table, 0, 1) == pytest.approx((40 * 40 - 10 * 10) / (50 * 50))
+    assert merge.phi(np.diag([5.0, 9.0]), 0, 1) == 1.0
+    assert merge.phi(np.ones((2, 2)), 0, 1) == 0.0
+    assert merge.phi(np.zeros((2, 2)), 0, 1) == 0.0
+
+
+def three_classes_four_clusters() -> np.ndarray:
+    """Clusters 0 and 3 are halves of one class and are confused with each other; 1 and 2 are clean; 4 is empty."""
+    table = np.zeros((6, 6))
+    table[0, 0] = table[3, 3] = 60
+    table[0, 3] = table[3, 0] = 40
+    table[1, 1], table[2, 2] = 200, 150
+    table[1, 2] = table[2, 1] = 2
+    table[5, 5], table[5, 2] = 0.5, 0.5
+    return table
+
+
+def test_tiny_clusters_are_merged_first_and_then_the_weakest_boundary() -> None:
+    tree = merge.build_merge_tree(three_classes_four_clusters(), min_fraction=0.005)
+    assert tree.steps[0][:2] == (2, 5)
+    assert set(tree.steps[1][:2]) == {0, 3}
+    assert tree.n_clusters == 4
+    assert len(tree.steps) == 4
+    assert tree.groups(3)[0] == tree.groups(3)[3]
+    assert len({tree.groups(3)[k] for k in (0, 1, 2, 3, 5)}) == 3
+    assert len({tree.groups(1)[k] for k in (0, 1, 2, 3, 5)}) == 1
+    assert tree.boundary(4) == pytest.approx((60 * 60 - 40 * 40) / (100 * 100))
+    assert tree.boundary(3) > 0.95
+
+
+@given(st.integers(2, 8), st.integers(0, 999))
+def test_a_tree_merges_every_active_output_once(clusters: int, seed: int) -> None:
+    joint = np.random.default_rng(seed).integers(0, 30, (clusters, clusters)).astype(float)
+    tree = merge.build_merge_tree(joint, 0.01)
+    active = int(((joint + joint.T).sum(1) > 0).sum())
+    assert len(tree.steps) == max(0, active - 1)
+    merged = [step.merged for step in tree.steps]
+    assert len(set(merged)) == len(merged)
+    for left in range(1, tree.n_clusters + 1):
+        groups = tree.groups(left)
+        present = {groups[k] for k in range(clusters) if (joint + joint.T).sum(1)[k] > 0}
+        assert len(present) == left
+
+
+def heads_that_agree_at_three() -> tuple[torch.Tensor, np.ndarray]:
+    """Three heads find the same three classes; each has split a different one of them in two."""
+    rng = np.random.default_rng(0)
+    classes = rng.integers(0, 3, 900)
+    joints, columns = [], []
+    for head in range(3):
+        labels = classes.copy()
+        labels[(classes == head) & (rng.random(900) < 0.5)] = 3
+        table = np.zeros((8, 8))
+        for k in range(4):
+            table[k, k] = 100
+        table[head, 3] = table[3, head] = 45
+        joints.append(table)
+        columns.append(labels)
+    return torch.from_numpy(np.stack(joints)), np.stack(columns, 1)
+
+
+def merge_and_select(joint: torch.Tensor, labels: np.ndarray, config: Config) -> MergeResult:
+    trees = [merge.build_merge_tree(table.numpy(), config.merge.min_cluster_fraction) for table in joint]
+    return merge.select_head(trees, joint, labels, config)
+
+
+def test_trees_are_cut_where_the_weakest_boundary_falls() -> None:
+    joint, labels = heads_that_agree_at_three()
+    result = merge_and_select(joint, labels, Config())
+    assert result.n_clusters == 3
+    assert result.outputs == [0, 1, 2]
+    assert result.boundaries[3] == pytest.approx(1.0)
+    assert result.boundaries[4] < 0.9
+    assert result.agreement == pytest.approx([1.0] * 3)
+
+
+@pytest.mark.parametrize("n_clusters", [2, 4])
+def test_the_user_can_choose_the_number_of_clusters(n_clusters: int) -> None:
+    joint, labels = heads_that_agree_at_three()
+    assert merge_and_select(joint, labels, Config(n_clusters=n_clusters)).n_clusters == n_clusters
+
+
+def test_nothing_is_merged_if_more_clusters_are_requested_than_found() -> None:
+    joint, labels = heads_that_agree_at_three()
+    result = merge_and_select(joint, labels, Config(n_clusters=64))
+    assert (result.n_clusters, result.outputs) == (4, [0, 1, 2, 3])
+
+
+def test_a_late_rise_of_the_curve_does_not_move_the_cut() -> None:
+    curve = dict.fromkeys(range(2, 11), 0.95) | {k: 0.84 - 0.01 * (k - 11) for k in range(11, 22)}
+    assert merge.cut(curve, 0.075) == 10
+    assert merge.cut(curve | {22: 0.80}, 0.075) == 10
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0, 1))
+def test_a_cut_is_one_of_the_numbers_on_the_curve(values: list[float], tolerance: float) -> None:
+    curve = dict(enumerate(values, start=2))
+    assert merge.cut(curve, tolerance) in curve
+
+
+def test_without_boundaries_there_is_one_cluster() -> None:
+    assert merge.cut({}, 0.1) == 1
+
+
+def test_the_head_that_keeps_neighbors_together_and_agrees_with_the_others_is_selected() -> None:
+    rng = np.random.default_rng(1)
+    classes = rng.integers(0, 3, 600)
+    unrelated = rng.integers(0, 3, 600)
+    labels = np.stack([unrelated, classes, classes], 1)
+    strong, weak = np.diag([100.0, 100.0, 100.0]), np.full((3, 3), 10.0) + np.diag([70.0] * 3)
+    trees = [merge.build_merge_tree(np.diag([100.0] * 3), 0.005)] * 3
+    informed = merge.select_head(trees, torch.from_numpy(np.stack([strong, weak, strong])), labels, Config())
+    assert informed.head == 2
+    assert informed.information[2] == pytest.approx(np.log(3))
+    assert informed.agreement[1] == pytest.approx(1.0)
+    equal = merge.select_head(trees, torch.from_numpy(np.stack([strong] * 3)), labels, Config())
+    assert equal.head == 1, "all have the same information; head 0 agrees with no other"
+
+
+def test_a_head_with_too_few_clusters_is_not_selected() -> None:
+    joint, labels = heads_that_agree_at_three()
+    poor = np.zeros((8, 8))
+    poor[0, 0] = poor[1, 1] = 200
+    both = torch.cat([torch.from_numpy(poor)[None], joint])
+    result = merge_and_select(both, np.concatenate([np.minimum(labels[:, :1], 1), labels], 1), Config(n_clusters=3))
+    assert result.head != 0
+
+
+def test_it_is_not_selected_even_if_no_head_has_any_information() -> None:
+    trees = [merge.build_merge_tree(np.diag(counts), 0.005) for counts in ([9.0, 9.0, 0.0], [9.0, 9.0, 9.0])]
+    labels = np.stack([np.arange(30) % 2, np.arange(30) % 3], 1)
+    assert merge.select_head(trees, torch.ones(2, 3, 3), labels, Config(n_clusters=3)).head == 1
+
+
+def test_a_single_cluster_stays_one() -> None:
+    table = np.zeros((4, 4))
+    table[2, 2] = 50
+    result = merge_and_select(torch.from_numpy(np.stack([table, table])), np.full((20, 2), 2), Config())
+    assert (result.n_clusters, result.outputs) == (1, [0])
+
+
+def test_grouped_counts_keep_their_sum() -> None:
+    joint = torch.arange(16).reshape(4, 4)
+    result = merge.grouped(joint, [0, 0, 2, 0])
+    assert result[0, 0] == joint[[0, 1, 3]][:, [0, 1, 3]].sum()
+    assert result[2, 2] == joint[2, 2]
+    assert result[0, 2] == joint[[0, 1, 3], 2].sum()
+    assert result.sum() == joint.sum()
+
+
+def test_a_selected_head_has_the_same_logits_as_among_the_others() -> None:
+    network = random_network(Config(seed=0, max_clusters=5, network=Network(width=2, space_to_depth=True)), 1, 3).eval()
+    images = torch.rand(20, 1, 8, 8)
+    torch.testing.assert_close(network.select_head(1).eval().logits(images), network.logits(images)[:, 1])
+
+
+def test_every_pair_is_counted_once(bars: torch.Tensor, small: Config) -> None:
+    network = random_network(Config(seed=0, max_clusters=6, network=Network(width=2)), 1, 2)
+    neighbors = nearest_neighbors(bars, small, 1)
+    counts = merge.count_boundary_pairs(network, bars, neighbors, small, 0)
+    most = merge.PAIRS_PER_IMAGE * len(bars)
+    numbers = [min(most, pairs) for pairs in (small.merge.augmented_pairs, small.merge.neighbor_pairs)]
+    for table, pairs in zip(counts, numbers, strict=True):
+        assert table.shape == (2, 6, 6)
+        assert table.sum((1, 2)).tolist() == [pairs] * 2
+    again = merge.count_boundary_pairs(network, bars, neighbors, small, 0)
+    assert all(torch.equal(a, b) for a, b in zip(counts, again, strict=True))

@@ -1,0 +1,1 @@
+"""Set-up that tests of several rooms share."""

@@ -1,0 +1,34 @@
+"""Small configurations and sequences of steps that tests of several rooms share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Stage
+from converge_to_surprise.search.record import Record
+from converge_to_surprise.search.trainer import Trainer
+
+CLIMBING = Config(
+    threads=1,
+    schedule=(Stage("explore", "evolution", 40),),
+    max_clusters=16,
+    network=Network(width=4, min_active_outputs=4),
+    evolution=Evolution(population=16, batch_size=100, sigma=0.05, learning_rate=0.2, ramp_epochs=2),
+    augmentation=Augmentation(rotation=10, crop=1, brightness=0.2, contrast=0.2),
+)
+"""Evolution that finds the classes of striped images within seconds."""
+
+
+def trained(images: Tensor, config: Config) -> Trainer:
+    """A trainer after its last step."""
+    trainer = Trainer(images, config)
+    for _ in trainer.run():
+        pass
+    return trainer
+
+
+def timeless(record: Record) -> Record:
+    """A record without its duration, which differs from run to run."""
+    return replace(record, seconds=0.0)
