@@ -82,7 +82,13 @@ def help_text(*words: str) -> str:
     done = subprocess.run(command, env=os.environ | plain, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"`cts {' '.join(words)}` ended with {done.returncode}: {done.stderr.strip()}")
-    return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines())
+    return "\n".join(wrapped(line.rstrip()) for line in done.stdout.strip("\n").splitlines())
+
+
+def wrapped(line: str) -> str:
+    """A line that is too long for the page as several lines with its indentation."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    return line if len(line) <= WIDTH else textwrap.fill(line, WIDTH, subsequent_indent=indent)
 
 
 def cli_page() -> str:

@@ -123,15 +123,28 @@ def test_no_page_asks_the_network() -> None:
     assert not any(re.search(r"<(script|link|img|iframe)\b", page.read_text(encoding="utf-8")) for page in PAGES)
 
 
+def setting_names() -> set[str]:
+    """Every setting with its section, as in a configuration file."""
+    sections = {field.name: GENERATOR.section_of(field) for field in dataclasses.fields(Config)}
+    nested = {name: section for name, section in sections.items() if section is not None}
+    return {f"{name}.{field.name}" for name, section in nested.items() for field in dataclasses.fields(section)}
+
+
+def test_settings_in_the_text_exist() -> None:
+    known = setting_names()
+    sections = "|".join(sorted({name.partition(".")[0] for name in known}))
+    setting = re.compile(rf"`(?:--)?((?:{sections})\.[a-z][a-z_-]*)")
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]  # it names those of earlier versions too
+    found = {name.replace("-", "_") for page in pages for name in setting.findall(page.read_text(encoding="utf-8"))}
+    assert len(found) > 20
+    assert found <= known
+
+
 def test_reference_names_every_setting() -> None:
     page = GENERATOR.settings_page()
-    for field in dataclasses.fields(Config):
-        section = GENERATOR.section_of(field)
-        names = (
-            [field.name] if section is None else [f"{field.name}.{inner.name}" for inner in dataclasses.fields(section)]
-        )
-        for name in names:
-            assert page.count(f"| `{name}` |") == 1
+    plain = {field.name for field in dataclasses.fields(Config) if GENERATOR.section_of(field) is None}
+    for name in plain | setting_names():
+        assert page.count(f"| `{name}` |") == 1
 
 
 def test_reference_takes_types_defaults_and_docstrings_from_the_code() -> None:
