@@ -177,14 +177,26 @@ def rivals(folder: Path) -> str:
         for (method,), runs in grouped(group, "method").items():
             one, two = ([row for row in runs if row["threads"] == count] for count in ("1", "2"))
             noise = f"{statistics.fmean(values(one, 'noise', 100)):.1f} %"
-            times = [duration(values(part, "seconds")) for part in (one, two)]
+            times = [duration(values(*which)) for which in ((one, "cpu_seconds"), (one, "seconds"), (two, "seconds"))]
             name = titles.get(method, method)
             lines.append([TITLES[dataset], name, *_scores(one), noise, *times])
         own = [row for row in ours if row["dataset"] == dataset and row["n_init"] != "1"]
         if own:
-            times = [duration(values(own, "seconds")), ABSENT]
+            times = [ABSENT, duration(values(own, "seconds")), ABSENT]
             lines.append([TITLES[dataset], "converge-to-surprise", *_scores(own), ABSENT, *times])
-    header = ["data", "method", "ACC", "NMI", "ARI", "K̂", "seeds", "noise", "time, one thread", "two threads"]
+    header = [
+        "data",
+        "method",
+        "ACC",
+        "NMI",
+        "ARI",
+        "K̂",
+        "seeds",
+        "noise",
+        "CPU time",
+        "time, one thread",
+        "two threads",
+    ]
     return markdown(header, lines)
 
 
@@ -265,8 +277,10 @@ STAGES = {
 
 
 def bigdata(folder: Path) -> str:
-    """Time and memory by the number of images, and how they grow."""
-    found = newest(rows.read_rows(folder / "bigdata.csv"), "images", "stage")
+    """Time and memory by the number of images, and how they grow; of the last command that went through whole runs."""
+    every = rows.read_rows(folder / "bigdata.csv")
+    command = [row["command"] for row in every if row["stage"] == "whole run"][-1]
+    found = newest((row for row in every if row["command"] == command), "images", "stage")
     sizes = sorted({int(row["images"]) for row in found if row["stage"] == "whole run"})
     lines = []
     for stage, (title, column, factor, digits) in STAGES.items():

@@ -104,11 +104,16 @@ def test_subsets_count_first_initializations_only(tmp_path: Path) -> None:
 
 def test_rivals_stand_beside_ours(tmp_path: Path) -> None:
     scores = {"acc": 0.9, "nmi": 0.8, "ari": 0.7, "n_clusters": 9, "noise": 0.05, "data": "usps"}
-    runs = [scores | {"method": "evoc", "seed": seed, "threads": 1, "seconds": 4 + seed} for seed in range(3)]
+    runs = [
+        scores | {"method": "evoc", "seed": seed, "threads": 1, "seconds": 4 + seed, "cpu_seconds": 1}
+        for seed in range(3)
+    ]
     rows.write_rows(tmp_path / "rivals.csv", [*runs, runs[0] | {"threads": 2, "seconds": 2, "acc": 0.1}])
     rows.write_rows(tmp_path / "table1.csv", [run(0, 0.97, n_init=2)])
     found = made("rivals", tmp_path)
-    line = "| USPS | EVoC | 90.0 ± 0.0 | 80.0 ± 0.0 | 70.0 ± 0.0 | 9.0 ± 0.0 | 3 (0-2) | 5.0 % | 5 ± 1 s | 2 s |"
+    line = (
+        "| USPS | EVoC | 90.0 ± 0.0 | 80.0 ± 0.0 | 70.0 ± 0.0 | 9.0 ± 0.0 | 3 (0-2) | 5.0 % | 1 ± 0 s | 5 ± 1 s | 2 s |"
+    )
     assert line in found
     assert "| USPS | converge-to-surprise | 97.0 |" in found
 
@@ -124,6 +129,17 @@ def test_growth_of_a_power_is_its_exponent(exponent: float, factor: float) -> No
 def test_growth_of_a_line_is_its_two_parts() -> None:
     sizes = [1_000, 10_000, 300_000]
     assert readme_table.growth(sizes, [1.5 + 25e-6 * size for size in sizes], passes=True)[1] == "1.5 s + 25 µs"
+
+
+def test_growth_is_that_of_the_last_command(tmp_path: Path) -> None:
+    columns = {"cpu_seconds": 2, "step_cpu_seconds": 0.5, "megabytes": 300, "pool": 10, "command": "new"}
+    new = [{"images": size, "stage": stage, **columns} for size in (1000, 9000) for stage in readme_table.STAGES]
+    cold = {"images": 1, "stage": "cold batches", "command": "cold"}
+    rows.write_rows(tmp_path / "bigdata.csv", [*(row | {"images": 7, "command": "old"} for row in new), *new, cold])
+    found = made("bigdata", tmp_path)
+    assert found.startswith("| images | 1,000 | 9,000 | exponent |")
+    assert "| one step of the search, ms | 500.0 | 500.0 | 0.00 |" in found.replace("-0.00", "0.00")
+    assert "| neighbors by pixels, s | 2.0 | 2.0 |" in found
 
 
 def test_later_rows_count(tmp_path: Path) -> None:

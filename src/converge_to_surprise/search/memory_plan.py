@@ -29,7 +29,7 @@ VIEW = 6
 """Copies of a view while it is made and augmented, and two coordinates for each of its pixels."""
 PIXELS = 3
 """Copies of the pixels of an image while it is compared with others."""
-WORKSPACE = 2**28
+WORKSPACE = 2**27
 """Bytes that libraries take whatever the images: buffers of convolutions, freed blocks that they keep."""
 FLOAT_BYTES = 4
 
