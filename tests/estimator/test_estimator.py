@@ -120,7 +120,6 @@ def test_the_same_images_in_another_form_give_the_same_clusters(
     assert (other.predict(given[:5]) == fitted.labels_[:5]).all()
 
 
-@pytest.mark.slow
 def test_flat_color_images_need_their_shape() -> None:
     color = np.random.default_rng(0).integers(0, 256, (30, 6, 5, 3), dtype=np.uint8)
     first = quick(settings=TINY).fit(color)
@@ -136,7 +135,6 @@ def enlarged(images: Tensor, times: int) -> Tensor:
     return images.repeat_interleave(times, 2).repeat_interleave(times, 3)
 
 
-@pytest.mark.slow
 def test_large_images_are_made_small() -> None:
     large = enlarged(striped_images(30, side=10)[0], 6)
     first = quick(settings=TINY).fit(large)
@@ -160,7 +158,6 @@ def test_later_images_are_brought_to_the_size_of_the_model(fitted: SurpriseClust
     assert len(set(fitted.predict(large))) > 1
 
 
-@pytest.mark.slow
 def test_seeds_reproduce(fitted: SurpriseClustering, images: Tensor) -> None:
     assert same(clone(fitted).fit(images), fitted)
     assert not same(quick(random_state=1).fit(images), fitted)
@@ -179,7 +176,7 @@ def test_cut_reads_the_tree_without_training(fitted: SurpriseClustering, images:
         assert cut.predict_proba(images).shape == (60, cut.n_clusters_)
         assert cut.merge_tree_ == fitted.merge_tree_
     assert fitted.cut(1).n_clusters_ == 1
-    with pytest.raises(ValueError, match=f"clusters is 99; the merge tree has from 1 to {found.max_clusters}"):
+    with pytest.raises(ValueError, match=f"n_clusters is 99; the merge tree has 1 to {found.max_clusters}"):
         fitted.cut(99)
     with pytest.raises(ValueError, match=r"n_clusters is 2\.5; it must be an integer"):
         fitted.cut(2.5)  # type: ignore[arg-type]
@@ -283,6 +280,7 @@ def test_a_missing_model_file_is_named(tmp_path: Path) -> None:
             SurpriseClustering.load(path)
 
 
+@pytest.mark.slow
 def test_works_in_a_pipeline_and_in_a_grid_search(images: Tensor) -> None:
     flat = images.flatten(1).numpy()
     pipeline = make_pipeline(FunctionTransformer(lambda x: 255 - x), quick(settings=TINY))
