@@ -19,7 +19,7 @@ from converge_to_surprise.search import neighbors
 
 def search_all(points: Tensor, count: int, positions: Tensor) -> Tensor:
     """Neighbors of all points among those at some positions."""
-    pool = neighbors.Pool(points[positions], positions, threads=1)
+    pool = neighbors.NeighborPool(points[positions], positions, threads=1)
     return pool.search_all(lambda start, stop: points[start:stop], len(points), count)
 
 
@@ -120,7 +120,7 @@ def test_a_stretch_of_rows_gets_the_same_neighbors_as_within_all_rows() -> None:
     points = torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
     positions = torch.arange(0, 3000, 2)
     whole = search_all(points, 3, positions)
-    part = neighbors.Pool(points[positions], positions, threads=1).search(points[512:1024], 512, 3)
+    part = neighbors.NeighborPool(points[positions], positions, threads=1).search(points[512:1024], 512, 3)
     assert torch.equal(part, whole[512:1024])
 
 

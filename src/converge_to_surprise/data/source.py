@@ -26,7 +26,7 @@ CHUNK = 1000
 """Images of an array that are taken together."""
 
 
-class Chunk(NamedTuple):
+class SourceChunk(NamedTuple):
     """Some images in order."""
 
     stop: int
@@ -83,14 +83,14 @@ class Source:
             digest.update(f"{name}\0{state}\0".encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
 
-    def chunks(self, rows: range, threads: int = 0) -> Iterator[Chunk]:
+    def chunks(self, rows: range, threads: int = 0) -> Iterator[SourceChunk]:
         """Some of the images that follow one another."""
         if self.listing is not None:
             names, paths = self.listing.names, self.listing.paths
             for part in stream(self.listing, self.shape, threads, rows.start, rows.stop):
                 kept = part.positions.tolist()
                 pixels = torch.from_numpy(part.pixels)
-                yield Chunk(
+                yield SourceChunk(
                     part.stop, [names[k] for k in kept], pixels, pixels, [paths[k] for k in kept], part.quarantined
                 )
             return
@@ -99,4 +99,4 @@ class Source:
             originals = self.array[first : min(first + CHUNK, rows.stop)]
             stop = first + len(originals)
             images = to_images(originals.numpy(), BYTES, self.name, lambda _: self.shape[1:])
-            yield Chunk(stop, range(first, stop), images, originals, None, [])
+            yield SourceChunk(stop, range(first, stop), images, originals, None, [])

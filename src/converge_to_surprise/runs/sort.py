@@ -22,7 +22,7 @@ import torch
 
 from ..config.storage import write_atomically
 from ..data.skipped import SkippedFile
-from ..data.source import Chunk, Source
+from ..data.source import SourceChunk, Source
 from ..model.cluster_model import Model
 from . import sort_journal as journal
 from .labels import write_quarantine
@@ -201,7 +201,7 @@ def _eligible(source: Source, how: How) -> tuple[Source, list[SkippedFile]]:
     return replace(source, listing=replace(listing, paths=paths, names=names, classes=None)), skipped
 
 
-def _origin(chunk: Chunk, row: int, how: How, now: int) -> tuple[str | None, State]:
+def _origin(chunk: SourceChunk, row: int, how: How, now: int) -> tuple[str | None, State]:
     """Where an image comes from, and what it is now."""
     if chunk.paths is None:
         return None, State(-1, now, 0)

@@ -56,7 +56,7 @@ def stretches(rows: int, least: int = ROWS) -> Iterator[tuple[int, int]]:
     return ((start, rows if start == starts[-1] else start + least) for start in starts)
 
 
-class Pool(NamedTuple):
+class NeighborPool(NamedTuple):
     """The points among which neighbors are searched."""
 
     points: Tensor
@@ -158,9 +158,9 @@ def nearest_neighbors(
         both = view_features(network, images, config.views) if features is None else features
         mean = both.mean(1)
         points = Whitening.of(mean)(mean)
-        return Pool(points[positions], positions, threads).search_all(lambda a, b: points[a:b], len(images), count)
+        return NeighborPool(points[positions], positions, threads).search_all(lambda a, b: points[a:b], len(images), count)
     embedding, pooled = embed_pool(network, images, positions, config)
-    pool = Pool(pooled, positions, threads)
+    pool = NeighborPool(pooled, positions, threads)
     return pool.search_all(lambda start, stop: embedding(images[start:stop]), len(images), count)
 
 
