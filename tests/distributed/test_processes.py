@@ -1,4 +1,4 @@
-"""Several real processes on one run: started by the program itself or by torchrun, and killed."""
+"""Several real processes on one run, started by the program itself or by torchrun; some are killed."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from faults.team import children
 from PIL import Image
+from support.processes import children, is_running
 
 from converge_to_surprise.data.synthetic import striped_images
 
 SETTINGS = """
---no-report --views.upsample 1 --seed 2 --threads 2 --checkpoint-seconds 0 --network.no-folded --network.n_outputs 6
---network.width 2 --network.min-active-outputs 4 --augmentation.rotation 10 --augmentation.crop 1 --search evolution
---n-init 2 --schedule explore=evolution:4 --evolution.population 8 --evolution.batch-size 30 --evolution.ramp-epochs 2
+--no-report --views.upsample 1 --seed 2 --threads 2 --checkpoint-seconds 0 --network.no-space-to-depth
+--max-clusters 6 --network.width 2 --network.min-active-outputs 4 --augmentation.rotation 10 --augmentation.crop 1
+--search evolution --n-init 2 --schedule explore=evolution:4 --evolution.population 8 --evolution.batch-size 30 --evolution.ramp-epochs 2
 """
 FLAGS = SETTINGS.split()
 STEPS = 32
-PATIENCE = 240
+TIMEOUT = 240
+"""Seconds after which a process counts as hung."""
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 PROGRAM = ["-m", "converge_to_surprise"]
+
+pytestmark = [pytest.mark.subprocess, pytest.mark.slow]
 
 
 def environment() -> dict[str, str]:
@@ -36,8 +39,8 @@ def environment() -> dict[str, str]:
 
 
 def call(command: list[str], words: list[str]) -> str:
-    """What a command says; it must end well, without a traceback."""
-    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=PATIENCE, env=environment())
+    """The output of a command, which must succeed without a traceback."""
+    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=TIMEOUT, env=environment())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     return done.stdout + done.stderr
@@ -51,15 +54,15 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run by one process."""
-    out = tmp_path_factory.mktemp("alone") / "run"
+def single(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one process."""
+    out = tmp_path_factory.mktemp("single") / "run"
     call([sys.executable, *PROGRAM], ["fit", str(source), "--out", str(out), *FLAGS])
     return out
 
 
 def compare(run: Path, whole: Path) -> None:
-    """The same clusters, and a history without hole or duplicate."""
+    """Both runs have the same clusters; the history has no gap and no duplicate; no temporary file is left."""
     assert (run / "labels.csv").read_bytes() == (whole / "labels.csv").read_bytes()
     lines = [(path / "history.jsonl").read_text().splitlines() for path in (run, whole)]
     records, expected = ([json.loads(line) for line in history] for history in lines)
@@ -68,7 +71,7 @@ def compare(run: Path, whole: Path) -> None:
     assert not [path for path in run.iterdir() if path.name.startswith(".") and path.name != ".lock"]
 
 
-def test_data_that_moved_is_found_by_all(tmp_path: Path) -> None:
+def test_every_process_finds_data_that_moved(tmp_path: Path) -> None:
     (tmp_path / "before").mkdir()
     images, classes = striped_images(120)
     np.savez(tmp_path / "before" / "usps.npz", x_train=images.numpy(), y_train=classes)
@@ -82,16 +85,8 @@ def test_data_that_moved_is_found_by_all(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "labels.csv").read_bytes() == labels
 
 
-def alive(process: int) -> bool:
-    """Whether it is there and not only waits to be counted."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def wait_for_steps(run: Path, steps: int, process: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT
     history = run / "history.jsonl"
     while not history.is_file() or history.read_bytes().count(b"\n") < steps:
         assert process.poll() is None, "it ended too early"
@@ -99,27 +94,29 @@ def wait_for_steps(run: Path, steps: int, process: subprocess.Popen[str]) -> Non
         time.sleep(0.01)
 
 
-def hurt(command: list[str], words: list[str], run: Path, steps: int) -> str:
-    """Begin, kill −9 the youngest process after some steps, wait for the end; returns what was said."""
+def kill_worker(command: list[str], words: list[str], run: Path, steps: int) -> str:
+    """Start a command, kill its youngest process after some steps and wait for the end; returns the output."""
     process = subprocess.Popen(
         [*command, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment()
     )
     wait_for_steps(run, steps, process)
     os.kill(max(children(process.pid)), signal.SIGKILL)
-    said, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, said
-    return said
+    output, _ = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, output
+    return output
 
 
-def test_two_processes_find_what_one_finds_though_one_is_killed(source: Path, alone: Path, tmp_path: Path) -> None:
+def test_a_killed_worker_is_replaced_and_the_result_is_that_of_one_process(
+    source: Path, single: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     words = ["fit", str(source), "--out", str(run), *FLAGS, "--processes", "2"]
-    said = hurt([sys.executable, *PROGRAM], words, run, 5)
-    assert "process 1 ended with code -9; its work is begun again at step" in said
-    compare(run, alone)
+    output = kill_worker([sys.executable, *PROGRAM], words, run, 5)
+    assert "process 1 ended with code -9; its work is repeated from step" in output
+    compare(run, single)
 
 
-def test_the_first_process_is_killed_and_the_run_resumed(source: Path, alone: Path, tmp_path: Path) -> None:
+def test_the_first_process_is_killed_and_the_run_resumed(source: Path, single: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     words = ["fit", str(source), "--out", str(run), *FLAGS, "--processes", "2"]
     process = subprocess.Popen(
@@ -127,26 +124,27 @@ def test_the_first_process_is_killed_and_the_run_resumed(source: Path, alone: Pa
         env=environment(),
     )  # fmt: skip
     wait_for_steps(run, 5, process)
-    helpers = children(process.pid)
+    workers = children(process.pid)
+    assert len(workers) == 1
     process.kill()
-    _, said = process.communicate(timeout=PATIENCE)  # the helper has the same stderr: it has ended too
-    assert "Traceback" not in said
-    assert "process 1 stops" in said
-    assert not any(alive(helper) for helper in helpers)
+    _, errors = process.communicate(timeout=TIMEOUT)  # the worker has the same stderr: it has ended too
+    assert "Traceback" not in errors
+    assert "process 1 stops" in errors
+    assert not any(is_running(worker) for worker in workers)
     call([sys.executable, *PROGRAM], ["resume", str(run), "--no-report"])
-    compare(run, alone)
+    compare(run, single)
 
 
-def test_a_worker_of_torchrun_is_killed_and_all_begin_again(source: Path, alone: Path, tmp_path: Path) -> None:
+def test_a_process_of_torchrun_is_killed_and_all_are_restarted(source: Path, single: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = [*TORCHRUN, "--max-restarts", "2", *PROGRAM]
-    said = hurt(command, ["fit", str(source), "--out", str(run), *FLAGS], run, 5)
-    assert f"step {STEPS}/{STEPS}" in said
-    compare(run, alone)
+    output = kill_worker(command, ["fit", str(source), "--out", str(run), *FLAGS], run, 5)
+    assert f"step {STEPS}/{STEPS}" in output
+    compare(run, single)
 
 
-def test_a_machine_is_lost_and_the_rest_go_on(source: Path, alone: Path, tmp_path: Path) -> None:
-    """Two launchers stand for two machines. One is killed with its worker: the other goes on with fewer processes."""
+def test_a_machine_is_lost_and_the_others_continue(source: Path, single: Path, tmp_path: Path) -> None:
+    """Two launchers stand for two machines. One is killed with its process: the other continues with fewer processes."""
     run = tmp_path / "run"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -165,29 +163,29 @@ def test_a_machine_is_lost_and_the_rest_go_on(source: Path, alone: Path, tmp_pat
             )
         )  # fmt: skip
         if number == 0:
-            time.sleep(2)  # whoever comes first keeps the list of machines
+            time.sleep(2)  # the first one hosts the rendezvous
     first, second = machines
     wait_for_steps(run, 5, first)
     assert len(children(second.pid)) > 0
     for process in (second.pid, *children(second.pid)):
         os.kill(process, signal.SIGKILL)
     second.wait()
-    assert first.wait(PATIENCE) == 0, (tmp_path / "machine-0").read_text()
-    compare(run, alone)
+    assert first.wait(TIMEOUT) == 0, (tmp_path / "machine-0").read_text()
+    compare(run, single)
 
 
-def test_torchrun_does_not_replace_another_run(source: Path, alone: Path) -> None:
-    words = ["fit", str(source), "--out", str(alone), *FLAGS, "--seed", "3"]
+def test_torchrun_does_not_overwrite_another_run(source: Path, single: Path) -> None:
+    words = ["fit", str(source), "--out", str(single), *FLAGS, "--seed", "3"]
     done = subprocess.run(
-        [*TORCHRUN, *PROGRAM, *words], capture_output=True, text=True, timeout=PATIENCE, env=environment()
+        [*TORCHRUN, *PROGRAM, *words], capture_output=True, text=True, timeout=TIMEOUT, env=environment()
     )
     assert done.returncode != 0
-    assert f"{alone} already holds a run, with other images or settings" in done.stderr
-    assert json.loads((alone / "config.json").read_text())["config"]["seed"] == 2
+    assert f"{single} already holds a run, with other images or settings" in done.stderr
+    assert json.loads((single / "config.json").read_text())["config"]["seed"] == 2
 
 
-def test_pictures_are_decoded_and_labeled_by_all_processes(tmp_path: Path) -> None:
-    """1,100 pictures, some broken: in chunks of 256 there is something to decode for each of two processes."""
+def test_pictures_are_decoded_and_labeled_by_every_process(tmp_path: Path) -> None:
+    """1,100 pictures, some damaged: in chunks of 256 each of two processes decodes some."""
     folder = tmp_path / "pictures"
     folder.mkdir()
     images = striped_images(1100)[0].numpy()[:, 0]

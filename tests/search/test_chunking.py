@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -14,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from converge_to_surprise.config import Config, Evolution, Views
 from converge_to_surprise.model.network import ResNet9
 from converge_to_surprise.search import chunking, population
+from converge_to_surprise.search.trainer import Trainer
 
 GIGABYTE = 2**30
 PAPER = (3000, 1, 28, 28)
@@ -115,3 +117,15 @@ def test_the_free_memory_of_a_mac_is_the_recommended_memory_minus_the_allocated_
     monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 10 * GIGABYTE)
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 4 * GIGABYTE)
     assert chunking.free_bytes(torch.device("mps")) == 6 * GIGABYTE
+
+
+def test_device_and_chunk_size_are_resolved_once(bars: Tensor, small: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    config = chunking.resolve_hardware(small, bars)
+    assert (config.device, config.evolution.chunk_size) == ("cpu", 50)
+    assert chunking.resolve_hardware(config, bars) == config
+    assert replace(config, device="auto", evolution=small.evolution) == small
+    assert Trainer(bars, small).config == config
+    own = replace(small, evolution=replace(small.evolution, chunk_size=7))
+    assert chunking.resolve_hardware(own, bars).evolution.chunk_size == 7

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import reference
@@ -149,7 +150,7 @@ def test_records_are_those_of_the_single_searches_numbered_over_all(few: Tensor,
     ]
     assert len(records) == search.total == search.step == 3 * schedule.count_steps(several, len(few))
     assert [timeless(record) for record in records] == expected
-    assert all(a.seconds <= b.seconds for a, b in zip(records, records[1:], strict=False))
+    assert all(a.seconds <= b.seconds for a, b in pairwise(records))
     assert {number: seed for number, seed in enumerate(seeds) if seed is not None} == {
         0: 0,
         steps: 1000,
@@ -160,19 +161,19 @@ def test_records_are_those_of_the_single_searches_numbered_over_all(few: Tensor,
 @pytest.mark.slow
 def test_a_restored_search_continues_bit_for_bit_in_any_initialization(few: Tensor, several: Config) -> None:
     straight = Restarts(few, several)
-    snapshots = [straight.snapshot(), *(straight.snapshot() for _ in straight.run())]
+    snapshots = [stored(straight.snapshot()), *(stored(straight.snapshot()) for _ in straight.run())]
     expected = straight.finish()
-    for snapshot in map(stored, snapshots):
+    for snapshot in snapshots:
         check_snapshot(snapshot, several, 1)
         check_position(snapshot, several, len(few))
     steps = straight.total // 3
     for position in (1, steps - 1, steps, steps + 1, 2 * steps, 3 * steps - 1, 3 * steps):
         search = Restarts(few, several)
-        search.restore(stored(snapshots[position]))
+        search.restore(snapshots[position])
         assert search.step == position
         for _ in search.run():
             pass
-        end = search.snapshot()
+        end = stored(search.snapshot())
         assert end.tensors.keys() == snapshots[-1].tensors.keys()
         assert all(torch.equal(tensor, snapshots[-1].tensors[name]) for name, tensor in end.tensors.items())
         assert end.data | {"seconds": 0} == snapshots[-1].data | {"seconds": 0}
