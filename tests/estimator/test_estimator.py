@@ -214,7 +214,7 @@ def test_cut_of_a_search_without_merging(images: Tensor) -> None:
 
 
 def test_the_merge_tree_joins_everything_in_the_end(fitted: SurpriseClustering) -> None:
-    gone = set()
+    gone: set[int] = set()
     for into, merged, phi in fitted.merge_tree_:
         assert into != merged
         assert not {into, merged} & gone
