@@ -28,7 +28,8 @@ from PIL import Image
 from torch import Tensor
 
 from converge_to_surprise import cli
-from converge_to_surprise.config import Config, Network, Relaxed, Stage, presets
+from converge_to_surprise.cli.fit import effective_config, parse_words
+from converge_to_surprise.config import Config, Relaxed, Stage, presets
 from converge_to_surprise.core.augment import augment
 from converge_to_surprise.core.panels import Panel, choose_panels
 from converge_to_surprise.data import datasets
@@ -45,10 +46,12 @@ from converge_to_surprise.search.trainer import Trainer
 TINY = """
 threads = 1
 schedule = ["search=relaxed:{epochs}", "merge=merge:1"]
-network = {{ clusters = 6, width = 2 }}
-relaxed = {{ heads = 2, batch = 30 }}
-merge = {{ augmented_pairs = 60, neighbor_pairs = 60, clusters = 6 }}
-starts = 1
+max_clusters = 6
+n_clusters = 6
+n_init = 1
+network = {{ width = 2 }}
+relaxed = {{ heads = 2, batch_size = 30 }}
+merge = {{ augmented_pairs = 60, neighbor_pairs = 60 }}
 """
 
 
@@ -92,6 +95,7 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", refuse)
 
 
+@pytest.mark.subprocess
 def test_runs_are_ordinary_run_folders(finished: Path) -> None:
     assert sorted(path.name for path in (finished / "runs").iterdir()) == ["usps-full-0", "usps-full-1"]
     for seed in (0, 1):
@@ -103,6 +107,7 @@ def test_runs_are_ordinary_run_folders(finished: Path) -> None:
         assert "run in" in (finished / "logs" / f"usps-full-{seed}.log").read_text()
 
 
+@pytest.mark.subprocess
 def test_table_shows_what_evaluate_computes(finished: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     scores = []
     for seed in (0, 1):
@@ -126,10 +131,14 @@ def test_table_shows_what_evaluate_computes(finished: Path, data: Path, capsys: 
         values = [100 * score[key] for score in scores]
         assert ours[column] == f"{statistics.fmean(values):.1f} ± {statistics.pstdev(values):.1f}"
     assert ours[6] == "2 (0, 1)"
-    assert '- Not the preset alone: in these runs {"schedule": ["search=relaxed:2", "merge=merge:1"], "network"' in text
+    assert (
+        '- Not the preset alone: in these runs {"schedule": ["search=relaxed:2", "merge=merge:1"], "max_clusters"'
+        in text
+    )
     assert "94.9 ± 1.8 | 90.2 ± 1.3 | 90.3 ± 2.8 | 10.4 ± 0.5" in re.sub(" +", " ", text)
 
 
+@pytest.mark.subprocess
 def test_the_command_in_the_table_repeats_the_run(finished: Path, data: Path, tmp_path: Path) -> None:
     command = tables.read(finished / "table1.csv")["command"][1]
     flags = command.removeprefix("cts ").replace("--out RUN", f"--out {tmp_path / 'run'}").split()
@@ -138,6 +147,7 @@ def test_the_command_in_the_table_repeats_the_run(finished: Path, data: Path, tm
     assert again == (finished / "runs" / "usps-full-1" / "labels.csv").read_bytes()
 
 
+@pytest.mark.subprocess
 @pytest.mark.usefixtures("no_process")
 def test_finished_runs_are_used(finished: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(*arguments("table2", data, finished, "2")) == 0
@@ -148,6 +158,7 @@ def test_finished_runs_are_used(finished: Path, data: Path, capsys: pytest.Captu
     assert "| moVB" in shown
 
 
+@pytest.mark.subprocess
 @pytest.mark.usefixtures("no_process")
 def test_curves(finished: Path, data: Path) -> None:
     assert call(*arguments("curves", data, finished, "2")) == 0
@@ -160,6 +171,7 @@ def test_curves(finished: Path, data: Path) -> None:
     assert len(tables.read(finished / "curves.csv")) == 2
 
 
+@pytest.mark.subprocess
 def test_panels_and_purity(finished: Path, data: Path) -> None:
     with Image.open(finished / "panels-usps.png") as image:
         assert len(image.convert("L").getcolors() or []) > 10  # pictures and captions, not a blank page
@@ -173,6 +185,7 @@ def test_panels_and_purity(finished: Path, data: Path) -> None:
     assert "USPS, seed 1" in (finished / "purity-usps.md").read_text()
 
 
+@pytest.mark.subprocess
 @pytest.mark.usefixtures("no_process")
 def test_runs_with_other_settings_are_refused(
     finished: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -193,6 +206,8 @@ def test_runs_with_other_settings_are_refused(
     assert (finished / "table1.md").read_bytes() == before
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 def test_force_and_failure(finished: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run with other settings is run again with --force; a run that fails does not stop the others."""
     out = Path(shutil.copytree(finished, tmp_path / "out"))
@@ -212,6 +227,7 @@ def test_force_and_failure(finished: Path, data: Path, tmp_path: Path, capsys: p
     assert (out / "runs" / "usps-full-0" / "thesis.tex").read_text() == "years of work"
 
 
+@pytest.mark.subprocess
 @pytest.mark.usefixtures("no_process")
 def test_a_table_grows(finished: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows on data sets that are not asked for now stay, if they were made with the same settings."""
@@ -227,6 +243,8 @@ def test_a_table_grows(finished: Path, data: Path, tmp_path: Path, capsys: pytes
         assert "rows of" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 def test_interrupted_runs_continue(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     flags = arguments("table1", data, out, "1", epochs=80)
@@ -296,9 +314,10 @@ def test_missing_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     assert capsys.readouterr().err == expected
 
 
+@pytest.mark.subprocess
 def test_the_command_imports_nothing_heavy() -> None:
     heavy = ("torch", "sklearn", "scipy", "pandas", "matplotlib")
-    code = f"import sys, converge_to_surprise.experiments.command; print([n for n in {heavy} if n in sys.modules])"
+    code = f"import sys, converge_to_surprise.cli.reproduce; print([n for n in {heavy} if n in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
@@ -323,6 +342,7 @@ def small_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "PROGRAM", [sys.executable, "-S", "-c"])
 
 
+@pytest.mark.subprocess
 @pytest.mark.usefixtures("small_programs")
 def test_errors_by_name(tmp_path: Path) -> None:
     programs = [
@@ -335,6 +355,7 @@ def test_errors_by_name(tmp_path: Path) -> None:
     assert errors == {"task-1": "no such thing", "task-2": "ended by SIGKILL", "task-3": "exit code 3"}
 
 
+@pytest.mark.subprocess
 @pytest.mark.usefixtures("small_programs")
 def test_a_second_signal_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "SAME_SECONDS", 0.0)
@@ -372,10 +393,10 @@ def test_arguments_give_the_configuration(preset: presets.PresetName, name: str)
     runs = plan.plan(Path("out"), recipe, {name: blank(name)}, [3], ablation=True)
     assert len(runs) >= 3
     for run in runs:
-        words = ["fit", *run.arguments, "--out", "x"]
-        parsed = cli._effective(cli._parse(cli.Command, words), words, blank(name))
+        images = blank(name).train
+        parsed = effective_config(parse_words([*run.arguments, "--out", "x"]), len(images), images.shape)
         assert differences(parsed, run.config).keys() <= {"threads"}, run.name
-        assert (parsed.seed, parsed.starts, parsed.relaxed.heads) == (3, 1, 1 if run.variant == "one-head" else 6)
+        assert (parsed.seed, parsed.n_init, parsed.relaxed.heads) == (3, 1, 1 if run.variant == "one-head" else 6)
 
 
 def test_names_of_runs() -> None:
@@ -396,18 +417,18 @@ def test_what_a_variant_changes(bars: Tensor) -> None:
     changed = {name: set(differences(base, variant.change(base))) for name, variant in VARIANTS.items()}
     assert changed["full"] == set()
     assert changed["without-zoom-out"] == {"augmentation.zoom_out", "augmentation.zoom_out_prob"}
-    assert changed["without-filling"] == {"views.fill"}
-    assert changed["without-neighbors"] == {"relaxed.neighbor_share"}
+    assert changed["without-filling"] == {"views.fill_masked"}
+    assert changed["without-neighbors"] == {"relaxed.neighbor_prob"}
     assert changed["one-head"] == {"relaxed.heads"}
     assert changed["without-consolidation"] == {"schedule"}
-    assert {name.partition(".")[0] for name in changed["without-merging"]} == {"merge"}
+    assert changed["without-merging"] == {"n_clusters", "merge.min_cluster_fraction"}
     plain = VARIANTS["without-augmentation"].change(base)
     image = torch.rand(4, 1, 32, 32)
     assert torch.equal(augment(image, plain.augmentation, torch.Generator().manual_seed(0), signed=False), image)
     assert (plain.merge.rotation, plain.merge.crop) == (0, 0)
     config = Config(threads=1, schedule=(Stage("search", "relaxed", 1),), relaxed=Relaxed(heads=2, batch_size=60))
     uncalibrated = VARIANTS["without-calibration"].change(config)
-    weight = random_network(1, Network(), 2, config.seed).head.weight
+    weight = random_network(config, 1, 2).head.weight
     assert torch.equal(Trainer(bars, uncalibrated).network.head.weight, weight)
     assert not torch.equal(Trainer(bars, config).network.head.weight, weight)
 
@@ -484,10 +505,10 @@ def test_panels_only_of_cells_with_enough_images() -> None:
     clusters = np.array([0] * 50 + [0] * 49 + [1] * 120)
     classes = np.array([3] * 50 + [4] * 49 + [5] * 120)
     found = choose_panels(clusters, classes)
-    assert [(panel.cluster, panel.number, panel.images) for panel in found] == [(0, 3, 50), (1, 5, 120)]
+    assert [(panel.cluster, panel.class_number, panel.images) for panel in found] == [(0, 3, 50), (1, 5, 120)]
     for panel in found:
         assert len(set(panel.shown)) == 9
-        assert all(clusters[i] == panel.cluster and classes[i] == panel.number for i in panel.shown)
+        assert all(clusters[i] == panel.cluster and classes[i] == panel.class_number for i in panel.shown)
     assert found == choose_panels(clusters, classes)
 
 
