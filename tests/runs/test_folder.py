@@ -46,9 +46,7 @@ def run(tmp_path: Path) -> RunFolder:
 def test_the_identity_is_that_of_images_and_settings() -> None:
     """Checkpoints and annotations refer to a run by it."""
     config = DESCRIPTION.config
-    elsewhere = replace(
-        DESCRIPTION, source="copy", data_dir="/data", program="9.9", preset="fast", labels="from-folders"
-    )
+    moved = replace(DESCRIPTION, source="copy", data_dir="/data", program="9.9", preset="fast", labels="from-folders")
     assert moved.identity == DESCRIPTION.identity
     others = [
         replace(DESCRIPTION, fingerprint="cd" * 32),

@@ -211,7 +211,8 @@ def test_links_of_every_kind(tmp_path: Path) -> None:
     (inbox / "to-outside.png").symlink_to("../outside/x.png")
     (inbox / "to-inside.png").symlink_to("sub/aimed.png")
     (inbox / "chain.png").symlink_to("to-inside.png")
-    (inbox / "latest").symlink_to("named.png")  # not listed: it has no picture's name
+    (inbox / "latest.txt").symlink_to("named.png")  # not listed: its name is not that of a picture
+    (inbox / "newest").symlink_to("sub/aimed.png")  # listed by its content
     (inbox / "dangling.png").symlink_to("nowhere.png")
     (inbox / "folder-inside").symlink_to("sub")
     (inbox / "folder-outside").symlink_to(outside)
@@ -223,11 +224,11 @@ def test_links_of_every_kind(tmp_path: Path) -> None:
     assert tree(outside) == away
     moved = {"sub/free.png", "second-name.png"}
     assert tree(inbox) == {name: what for name, what in before.items() if name not in moved}
-    for link in ("to-outside.png", "to-inside.png", "chain.png", "latest", "folder-inside"):
+    for link in ("to-outside.png", "to-inside.png", "chain.png", "latest.txt", "newest", "folder-inside"):
         assert (inbox / link).exists(), f"{link} dangles"
     assert set(skipped) == {
         "to-outside.png", "to-inside.png", "chain.png", "dangling.png", "sub/aimed.png", "named.png",
-        "folder-outside/x.png", "folder-hidden/h.png",
+        "folder-outside/x.png", "folder-hidden/h.png", "newest",
     }  # fmt: skip
     assert skipped == reasons(tmp_path / "out" / "quarantine.csv")
     assert "would break" in skipped["named.png"]
@@ -336,7 +337,7 @@ def test_mistakes(run: Path, own: Path, tmp_path: Path, capsys: Capture) -> None
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda lines: lines[:-3], "the line that says that its list is whole is missing"),
+        (lambda lines: lines[:-3], "its list of files is not complete"),
         (lambda lines: [lines[0], *lines[2:]], "it lists 1 files in place of 2"),
         (lambda lines: [lines[0].replace("/out", "/other"), *lines[1:]], "move the folder back there first"),
         (lambda lines: [lines[0], lines[1].replace('"0/', '"../'), *lines[2:]], "is not FOLDER/NAME"),
