@@ -19,14 +19,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from rich.console import Console
-from support.digit_run import CONFIG, HOSTILE, IMAGES, make_run, write_source
+from support.digit_run import CONFIG, HOSTILE, IMAGES, N_CLUSTERS, make_run, write_source
 
 from converge_to_surprise import cli
-from converge_to_surprise.cli.report import Report, report
 from converge_to_surprise.data import datasets
 from converge_to_surprise.report import content, history, images, page, projection, sprites
 from converge_to_surprise.report.content import Pictures, gather, open_pictures
+from converge_to_surprise.report.image_data import image_data, label_images
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.load import load_model
 
@@ -52,13 +51,13 @@ def unpacked(text: str, kind: Any) -> list[int]:
 
 
 def test_images_are_those_of_the_table_of_labels(run: RunFolder, gathered: dict[str, Any]) -> None:
-    rows, shown = labels_table(run), gathered["sight"]["images"]
+    rows, shown = labels_table(run), gathered["clustering"]["images"]
     index = unpacked(shown["index"], "<u4")
     assert sorted(index) == list(range(IMAGES))
     assert unpacked(shown["cluster"], "<i2") == [int(rows[i]["cluster"]) for i in index]
-    assert unpacked(shown["part"], "<i2") == [int(rows[i]["part"]) for i in index]
+    assert unpacked(shown["subcluster"], "<i2") == [int(rows[i]["subcluster"]) for i in index]
     assert unpacked(shown["second"], "<i2") == [int(rows[i]["second"]) for i in index]
-    assert unpacked(shown["agreed"], "<u1") == [int(rows[i]["views_agree"]) for i in index]
+    assert unpacked(shown["viewsAgree"], "<u1") == [int(rows[i]["views_agree"]) for i in index]
     confidence = np.array(unpacked(shown["confidence"], "<u2")) / 10_000
     assert confidence == pytest.approx([float(rows[i]["confidence"]) for i in index], abs=1e-4)
     keys = list(zip(unpacked(shown["cluster"], "<i2"), -confidence, strict=True))
@@ -66,7 +65,7 @@ def test_images_are_those_of_the_table_of_labels(run: RunFolder, gathered: dict[
 
 
 def test_cells_count_every_image(run: RunFolder, gathered: dict[str, Any]) -> None:
-    rows, cells = labels_table(run), gathered["sight"]["cells"]
+    rows, cells = labels_table(run), gathered["clustering"]["cells"]
     sizes = Counter(int(row["cluster"]) for row in rows)
     counted: Counter[int] = Counter()
     for cluster, _, _, number, _ in cells:
@@ -76,27 +75,27 @@ def test_cells_count_every_image(run: RunFolder, gathered: dict[str, Any]) -> No
 
 
 def test_every_level_is_the_models_own(run: RunFolder, gathered: dict[str, Any]) -> None:
-    model, shown = load_model(run.path), gathered["sight"]["images"]
+    model, shown = load_model(run.path), gathered["clustering"]["images"]
     store = datasets.load(run.description().source).train
     index = unpacked(shown["index"], "<u4")
-    cluster, part = unpacked(shown["cluster"], "<i2"), unpacked(shown["part"], "<i2")
-    levels = gathered["sight"]["levels"]
-    assert model.merged is not None
-    own = CONFIG.merge.clusters
-    assert levels["own"] == model.merged.clusters == own
-    assert levels["finest"] == model.merged.max_clusters > own
+    cluster, subcluster = unpacked(shown["cluster"], "<i2"), unpacked(shown["subcluster"], "<i2")
+    levels = gathered["clustering"]["levels"]
+    assert model.merge_result is not None
+    own = N_CLUSTERS
+    assert levels["own"] == model.merge_result.n_clusters == own
+    assert levels["finest"] == model.merge_result.max_clusters > own
     assert [level["clusters"] for level in levels["levels"]] == list(range(1, levels["finest"] + 1))
     for level in levels["levels"]:
         finds = torch.cat([p.cluster for p in model.cut(level["clusters"]).predict(store.images)])[torch.tensor(index)]
-        numbers = part if level["of"] == "parts" else cluster
+        numbers = subcluster if level["of"] == "subclusters" else cluster
         groups = level["groups"] or list(range(len(model.order)))
         assert [groups[number] for number in numbers] == finds.tolist(), level["clusters"]
-        assert (level["of"] == "parts") == (level["clusters"] > own)
+        assert (level["of"] == "subclusters") == (level["clusters"] > own)
 
 
 def test_surprise_of_the_cards_is_the_results(run: RunFolder, gathered: dict[str, Any]) -> None:
     result = json.loads(run.result.read_text())
-    own = gathered["sight"]["levels"]["levels"][CONFIG.merge.clusters - 1]
+    own = gathered["clustering"]["levels"]["levels"][N_CLUSTERS - 1]
     assert {k: row["surprise"] for k, row in own["table"].items()} == pytest.approx(
         {row["cluster"]: row["surprise"] for row in result["clusters"]}
     )
@@ -116,7 +115,7 @@ def test_head_line_in_words(run: RunFolder, gathered: dict[str, Any]) -> None:
 
 
 def test_thumbnails_are_the_images(run: RunFolder, gathered: dict[str, Any]) -> None:
-    shown = gathered["sight"]["images"]
+    shown = gathered["clustering"]["images"]
     pixels = datasets.load(run.description().source).train.images[:, 0].numpy()
     assert (shown["width"], shown["height"]) == (8, 8)
     sheet = np.asarray(Image.open(io.BytesIO(base64.b64decode(shown["sheets"][0]))).convert("L"))
@@ -126,11 +125,11 @@ def test_thumbnails_are_the_images(run: RunFolder, gathered: dict[str, Any]) -> 
 
 
 def test_classes_panels_and_their_names(run: RunFolder, gathered: dict[str, Any]) -> None:
-    sight = gathered["sight"]
-    assert sight["classes"] == sorted([HOSTILE, "one", *(f"digit {number}" for number in range(2, 10))])
-    cluster = unpacked(sight["images"]["cluster"], "<i2")
-    known = unpacked(sight["images"]["class"], "<i4")
-    for panel in sight["panels"]:
+    clustering = gathered["clustering"]
+    assert clustering["classes"] == sorted([HOSTILE, "one", *(f"digit {number}" for number in range(2, 10))])
+    cluster = unpacked(clustering["images"]["cluster"], "<i2")
+    known = unpacked(clustering["images"]["class"], "<i4")
+    for panel in clustering["panels"]:
         assert panel["images"] >= 50
         assert 1 <= len(panel["shown"]) <= 9
         assert {(cluster[i], known[i]) for i in panel["shown"]} == {(panel["cluster"], panel["class"])}
@@ -138,11 +137,11 @@ def test_classes_panels_and_their_names(run: RunFolder, gathered: dict[str, Any]
 
 def test_without_classes_nothing_is_said_of_them(run: RunFolder) -> None:
     store = replace(open_pictures(run).store, labels=None, class_names=None)
-    sight = gather(run, Pictures(store, "x", True))["sight"]
-    assert sight["classes"] is None
-    assert sight["panels"] == []
-    assert sight["images"]["class"] is None
-    assert all("acc" not in level for level in sight["levels"]["levels"])
+    clustering = gather(run, Pictures(store, "x", True))["clustering"]
+    assert clustering["classes"] is None
+    assert clustering["panels"] == []
+    assert clustering["images"]["class"] is None
+    assert all("acc" not in level for level in clustering["levels"]["levels"])
 
 
 def test_the_same_run_gives_the_same_page(run: RunFolder, gathered: dict[str, Any]) -> None:
@@ -231,7 +230,7 @@ def test_images_that_have_moved_are_asked_for(
         assert cli.main(["report", str(run.path)]) == 2
         assert "cts report RUN SOURCE" in capsys.readouterr().err
         out = tmp_path / "there.html"
-        report(Report(run.path, str(moved), out), Console(quiet=True))
+        assert cli.main(["report", str(run.path), str(moved), "--out", str(out)]) == 0
         assert '"own":true' in out.read_text()
     finally:
         moved.rename(source)
@@ -242,10 +241,10 @@ def test_other_images_are_said_to_be_others(tmp_path: Path, run: RunFolder) -> N
     np.savez(other, images=np.random.default_rng(0).integers(0, 255, (40, 8, 8), dtype=np.uint8))
     found = gather(run, open_pictures(run, str(other)))
     assert found["run"]["own"] is False
-    assert found["sight"]["images"]["total"] == 40
+    assert found["clustering"]["images"]["total"] == 40
     color = tmp_path / "color.npz"
     np.savez(color, images=np.zeros((4, 8, 8, 3), dtype=np.uint8))
-    with pytest.raises(ValueError, match="the run was made with 1x8x8"):
+    with pytest.raises(ValueError, match="the model was made with 1x8x8"):
         open_pictures(run, str(color))
 
 
@@ -255,7 +254,7 @@ def test_an_unfinished_run_has_a_page(tmp_path: Path, run: RunFolder, monkeypatc
     begun.make()
     begun.describe(run.description())
     found = gather(begun, pictures, live=True)
-    assert found["sight"] is None
+    assert found["clustering"] is None
     assert "not made a step" in found["sentence"]
     begun.checkpoints.mkdir()
     for path in run.checkpoints.iterdir():
@@ -263,7 +262,7 @@ def test_an_unfinished_run_has_a_page(tmp_path: Path, run: RunFolder, monkeypatc
     begun.history.write_bytes(run.history.read_bytes())
     monkeypatch.setattr(content, "LIVE_IMAGES", 100)
     found = gather(begun, pictures, live=True)
-    assert found["sight"]["images"]["total"] == 100
+    assert found["clustering"]["images"]["total"] == 100
     assert found["title"].endswith(f"so far in {IMAGES} images")
     assert page.render("report", found, live=True)
 
@@ -279,10 +278,9 @@ def test_thumbnails_fit_the_room_or_are_the_smallest(side: int, room: int) -> No
 
 
 def test_a_page_over_budget_shows_a_sample_and_counts_all(run: RunFolder, gathered: dict[str, Any]) -> None:
-    from converge_to_surprise.report.reading import look
-
     store = open_pictures(run).store
-    seen = look(load_model(run.path), store.images, store.labels, None)
+    model = load_model(run.path)
+    seen = image_data(model, label_images(model, store.images), store.labels)
     place = projection.project(seen.embedding, thorough=False)
     wanted = np.array([7, 11])
     shown, positions = images.columns(seen, store, place, wanted, room=8_000)
@@ -370,7 +368,7 @@ def test_curves_have_stages_and_marks() -> None:
 
 def test_settings_are_listed_by_their_flags(gathered: dict[str, Any]) -> None:
     settings = gathered["run"]["settings"]
-    assert settings["merge.clusters"] == str(CONFIG.merge.clusters)
+    assert settings["n_clusters"] == str(N_CLUSTERS)
     assert settings["schedule"] == " ".join(map(str, CONFIG.schedule))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support.digit_run import CONFIG, HOSTILE, IMAGES, make_run, write_source
+from support.digit_run import CONFIG, HOSTILE, IMAGES, N_CLUSTERS, make_run, write_source
 
 from converge_to_surprise import cli
 from converge_to_surprise.config import Stage
@@ -31,8 +31,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 expect = playwright.expect
 WAIT = 120_000
 """Milliseconds after which a page is given up: a busy machine is no reason for a test to fail."""
-OWN = CONFIG.merge.clusters
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+OWN = N_CLUSTERS
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +97,10 @@ def address(content: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
 
 def sizes(content: dict[str, Any], clusters: int) -> list[int]:
     """How large the clusters are at a level of the merge tree, from the content alone."""
-    level = content["sight"]["levels"]["levels"][clusters - 1]
+    level = content["clustering"]["levels"]["levels"][clusters - 1]
     found: dict[int, int] = {}
-    for cluster, part, _, number, _ in content["sight"]["cells"]:
-        where = part if level["of"] == "parts" else cluster
+    for cluster, subcluster, _, number, _ in content["clustering"]["cells"]:
+        where = subcluster if level["of"] == "subclusters" else cluster
         group = where if level["groups"] is None else level["groups"][where]
         found[group] = found.get(group, 0) + number
     return sorted(found.values(), reverse=True)
@@ -129,13 +129,13 @@ def test_cards_and_counts_are_the_runs(open_page: Any, address: str, content: di
     assert tab.locator("#charts .uplot").count() == 4
     assert tab.locator("#confusion tbody tr").count() == len(result["clusters"])
     assert tab.locator("#purity li").count() == len(result["clusters"])
-    assert tab.locator("#panels .panel").count() == len(content["sight"]["panels"])
-    assert tab.locator("#tree-drawing svg .branch").count() == 2 * len(content["sight"]["tree"])
+    assert tab.locator("#panels .panel").count() == len(content["clustering"]["panels"])
+    assert tab.locator("#tree-drawing svg .branch").count() == 2 * len(content["clustering"]["tree"])
 
 
 def test_the_cut_changes_cards_counts_and_table(open_page: Any, address: str, content: dict[str, Any]) -> None:
     tab = open_page(address)
-    finest = content["sight"]["levels"]["finest"]
+    finest = content["clustering"]["levels"]["finest"]
     own = len(sizes(content, OWN))
     for clusters in (2, finest, OWN):
         set_cut(tab, clusters)
@@ -257,7 +257,7 @@ def test_rename_merge_and_save_give_a_file_that_relabel_applies(
         assert name in [card.inner_text() for card in tab.query_selector_all("#cards h3")]
         assert tab.inner_text("#count") == f"{before - 2} clusters"
         assert not tab.is_visible("#edits")
-        tab.get_by_role("button", name="Take apart").click()
+        tab.get_by_role("button", name="Separate").click()
         assert tab.inner_text("#count") == f"{before - 1} clusters"
     finally:
         assert cli.main(["relabel", str(run.path), "--undo"]) == 0
@@ -332,7 +332,7 @@ def test_the_live_page_grows_with_a_run(open_page: Any, tmp_path: Path) -> None:
     dataset = datasets.load(str(source))
     run = RunFolder(tmp_path / "live")
     config = replace(CONFIG, checkpoint_seconds=0.0, schedule=(*CONFIG.schedule[:2], Stage("refine", "refine", 6)))
-    trainer = session.begin(run, dataset, str(source), None, "fast", config)
+    search = session.begin(run, dataset, session.Origin(str(source), "fast"), config)
     go_on = threading.Event()
 
     def wait(record: Any) -> None:
@@ -340,7 +340,7 @@ def test_the_live_page_grows_with_a_run(open_page: Any, tmp_path: Path) -> None:
             assert go_on.wait(120)
             go_on.clear()
 
-    fit = threading.Thread(target=session.train, args=(run, trainer, dataset, [wait]), daemon=True)
+    fit = threading.Thread(target=session.train, args=(run, search, dataset, [wait]), daemon=True)
     with serve(run.path, 0, Console(quiet=True), dataset.train) as url:
         tab = open_page(url)
         assert "not made a step" in tab.inner_text("#sentence")

@@ -19,7 +19,6 @@ import torch
 from rich.console import Console
 from sklearn.metrics import adjusted_rand_score
 from support.digit_run import CONFIG, IMAGES, make_run, write_source
-from test_rundir import record
 
 from converge_to_surprise import cli
 from converge_to_surprise.data import datasets
@@ -44,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
 @pytest.fixture
 def run(runs: list[RunFolder]) -> Iterator[RunFolder]:
     yield runs[0]
-    runs[0].names.unlink(missing_ok=True)
+    runs[0].annotations.unlink(missing_ok=True)
 
 
 def clusters_file(run: RunFolder, folder: Path, *entries: dict[str, Any]) -> Path:
@@ -71,11 +70,11 @@ def test_relabel_changes_predictions_and_the_next_report_and_can_be_undone(run: 
     assert cli.main(["relabel", str(run.path), str(clusters_file(run, tmp_path, *entries))]) == 0
     after = clusters_of(run)
     assert np.array_equal(after, np.array([0, 0, -1, *range(3, 16)])[before])
-    sight = gather(run, open_pictures(run))["sight"]
-    assert [(entry["name"], entry["into"], entry["noise"]) for entry in sight["names"]][:4] == [
+    clustering = gather(run, open_pictures(run))["clustering"]
+    assert [(entry["name"], entry["into"], entry["noise"]) for entry in clustering["annotations"]][:4] == [
         ("round", None, False), (None, 0, False), (None, None, True), (None, None, False)
     ]  # fmt: skip
-    counted = sum(cell[3] for cell in sight["cells"] if cell[0] == 1)
+    counted = sum(cell[3] for cell in clustering["cells"] if cell[0] == 1)
     assert counted == (before == 1).sum()  # the page can take apart what was merged
     assert cli.main(["relabel", str(run.path), "--undo"]) == 0
     assert np.array_equal(clusters_of(run), before)
@@ -85,7 +84,7 @@ def test_relabel_changes_predictions_and_the_next_report_and_can_be_undone(run: 
     ("words", "message"),
     [
         ([], "give the clusters.json"),
-        (["--undo"], "nothing to take back"),
+        (["--undo"], "nothing to undo"),
         (["FILE", "--undo"], "not both"),
         (["missing.json"], "cannot read missing.json"),
     ],
@@ -130,7 +129,7 @@ def test_compare_command(runs: list[RunFolder], tmp_path: Path, capsys: pytest.C
     assert "at least two runs" in capsys.readouterr().err
 
 
-def test_of_several_seeds_the_likest_is_named(
+def test_of_several_seeds_the_consensus_is_named(
     runs: list[RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     twin = shutil.copytree(runs[0].path, tmp_path / "twin")
@@ -141,13 +140,13 @@ def test_of_several_seeds_the_likest_is_named(
     out = tmp_path / "three.html"
     paths = [odd.path, runs[0].path, twin]
     assert cli.main(["compare", *map(str, paths), "--out", str(out)]) == 0
-    assert "likest the others: seed-0\n" in capsys.readouterr().out
+    assert "agrees most with the others: seed-0\n" in capsys.readouterr().out
     assert "seed-0 is likest the others" in out.read_text()
     content = compare_runs([RunFolder(path) for path in paths])
     apart = adjusted_rand_score(found, clusters_of(runs[0]))
     expected = [apart, (1 + apart) / 2, (1 + apart) / 2]
     assert content["results"][-1][1:] == [f"{value:.3f}" for value in expected]
-    assert compare_runs(runs)["likest"] is None, "two are as like each other as each other"
+    assert compare_runs(runs)["consensus"] is None, "two are as like each other as each other"
 
 
 def test_runs_on_other_images_are_not_compared(runs: list[RunFolder], tmp_path: Path) -> None:
@@ -251,6 +250,13 @@ def test_live_server_survives_a_damaged_file(run: RunFolder, client: Client) -> 
     assert status == 503
     assert "cannot read" in text
     assert client.ask("/progress.json")[0] == 200
+
+
+def record(step: int) -> Record:
+    return Record(
+        step=step, epoch=step, stage="explore", kind="evolution", surprise=0.1 * step, orderliness=1.0, agreement=0.5,
+        surprising=1, active=2, views=10, seconds=0.5,
+    )  # fmt: skip
 
 
 def test_event_files_hold_every_record(tmp_path: Path) -> None:

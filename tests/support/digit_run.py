@@ -16,11 +16,12 @@ IMAGES = 360
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><script>document.title='owned'</script>&\u2028"
 """A class name that would run as code if it were not escaped."""
 
+N_CLUSTERS = 6
 CONFIG = Config(
     threads=1,
     schedule=(Stage("search", "relaxed", 8), Stage("merge", "merge", 1), Stage("refine", "refine", 2)),
     max_clusters=16,
-    n_clusters=6,
+    n_clusters=N_CLUSTERS,
     network=Network(width=4),
     augmentation=Augmentation(rotation=10, crop=1),
     relaxed=Relaxed(heads=2, batch_size=90, learning_rate=0.01, diversity_floor=(10.0, 10.0)),
