@@ -141,7 +141,7 @@ def test_of_several_seeds_the_consensus_is_named(
     paths = [odd.path, runs[0].path, twin]
     assert cli.main(["compare", *map(str, paths), "--out", str(out)]) == 0
     assert "agrees most with the others: seed-0\n" in capsys.readouterr().out
-    assert "seed-0 is likest the others" in out.read_text()
+    assert "seed-0 agrees most with the others" in out.read_text()
     content = compare_runs([RunFolder(path) for path in paths])
     apart = adjusted_rand_score(found, clusters_of(runs[0]))
     expected = [apart, (1 + apart) / 2, (1 + apart) / 2]

@@ -213,5 +213,5 @@ def _option(path: str, defaults: Command) -> tuple[str, str, object]:
     else:
         value, text = leaf(defaults.settings, path)
     if isinstance(value, bool):
-        return (f"--no-{path}" if value else flag), text, None
+        return (f"{flag}, --no-{path}" if value else flag), text, None
     return flag, text, " ".join(map(str, value)) if isinstance(value, tuple) else value
