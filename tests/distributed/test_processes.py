@@ -22,7 +22,8 @@ from converge_to_surprise.data.synthetic import striped_images
 SETTINGS = """
 --no-report --views.upsample 1 --seed 2 --threads 2 --checkpoint-seconds 0 --network.no-space-to-depth
 --max-clusters 6 --network.width 2 --network.min-active-outputs 4 --augmentation.rotation 10 --augmentation.crop 1
---search evolution --n-init 2 --schedule explore=evolution:4 --evolution.population 8 --evolution.batch-size 30 --evolution.ramp-epochs 2
+--search evolution --n-init 2 --schedule explore=evolution:4 --evolution.population 8 --evolution.batch-size 30
+--evolution.ramp-epochs 2
 """
 FLAGS = SETTINGS.split()
 STEPS = 32
@@ -144,7 +145,7 @@ def test_a_process_of_torchrun_is_killed_and_all_are_restarted(source: Path, sin
 
 
 def test_a_machine_is_lost_and_the_others_continue(source: Path, single: Path, tmp_path: Path) -> None:
-    """Two launchers stand for two machines. One is killed with its process: the other continues with fewer processes."""
+    """Two launchers stand for two machines. One is killed with its process: the other continues on its own."""
     run = tmp_path / "run"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -184,7 +185,7 @@ def test_torchrun_does_not_overwrite_another_run(source: Path, single: Path) -> 
     assert json.loads((single / "config.json").read_text())["config"]["seed"] == 2
 
 
-def test_pictures_are_decoded_and_labeled_by_every_process(tmp_path: Path) -> None:
+def test_pictures_are_decoded_and_labeled_by_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """1,100 pictures, some damaged: in chunks of 256 each of two processes decodes some."""
     folder = tmp_path / "pictures"
     folder.mkdir()
@@ -198,7 +199,7 @@ def test_pictures_are_decoded_and_labeled_by_every_process(tmp_path: Path) -> No
     tables = []
     for name, command in (("one", [sys.executable, *PROGRAM]), ("two", [*TORCHRUN, *PROGRAM])):
         out = tmp_path / name
-        os.environ["CTS_CACHE"] = str(tmp_path / f"cache-{name}")
+        monkeypatch.setenv("CTS_CACHE", str(tmp_path / f"cache-{name}"))
         call(command, ["fit", str(folder), "--out", str(out), *FLAGS, "--schedule", "explore=evolution:1"])
         with (out / "labels.csv").open(newline="") as file:
             tables.append(list(csv.DictReader(file)))

@@ -11,8 +11,7 @@ import shutil
 from hypothesis import strategies as st
 from support.pictures import SAVING, encoded, photo
 
-from converge_to_surprise.config import Config
-from converge_to_surprise.config import files as configfile
+from converge_to_surprise.config import Config, files
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.decode import BadPicture, decode, probe
 
@@ -22,13 +21,13 @@ from .spoil import dice, idx, npz, spoil_bytes, spoil_png, spoilt, whole_array
 
 def configuration(place: Place, draw: Draw) -> Use:
     """A configuration file, as data or as bytes, in JSON or TOML."""
-    plain = configfile.to_dict(Config())
+    plain = files.to_dict(Config())
     if draw(st.booleans()):
         path = place.file("c.json", json.dumps(draw(spoilt(plain))).encode())
     else:
-        text = 'seed = 3\nschedule = ["a=evolution:3"]\n[evolution]\nbatch = 5\n[relaxed]\ntemperature = 0.5\n'
+        text = 'seed = 3\nschedule = ["a=evolution:3"]\n[evolution]\nbatch_size = 5\n[relaxed]\ntemperature = 0.5\n'
         path = place.file("c.toml", spoil_bytes(text.encode(), draw(dice)))
-    return lambda: configfile.overlay(Config(), configfile.read(path))
+    return lambda: files.overlay(Config(), files.read(path))
 
 
 def idx_file(place: Place, draw: Draw) -> Use:

@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 from hypothesis import strategies as st
 
-from converge_to_surprise.model import model_file as modelfile
+from converge_to_surprise.model import model_file
 from converge_to_surprise.runs import checkpoint
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.search.snapshot import Snapshot
@@ -46,7 +46,7 @@ def forged_checkpoint(run: RunFolder, tensors: dict[str, torch.Tensor], data: di
     identity = run.description().identity
     path = checkpoint.save(run.checkpoints, Snapshot(tensors, {"step": 0}), identity)
     content = path.with_suffix(".safetensors").read_bytes()
-    digest = checkpoint._checksum(content, checkpoint.VERSION, identity, data)
+    digest = checkpoint._checksum(content, identity, data)
     about = {"format": checkpoint.FORMAT, "version": checkpoint.VERSION, "run": identity, "sha256": digest}
     path.write_text(json.dumps(about | {"data": data}))
     assert checkpoint.load(path, identity).data == data
@@ -55,12 +55,12 @@ def forged_checkpoint(run: RunFolder, tensors: dict[str, torch.Tensor], data: di
 def model_data(content: bytes) -> dict[str, Any]:
     """What a model file says besides its tensors."""
     about = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
-    data: dict[str, Any] = json.loads(json.loads(about[modelfile.FORMAT])["data"])
+    data: dict[str, Any] = json.loads(json.loads(about[model_file.FORMAT])["data"])
     return data
 
 
 def forged_model(content: bytes, data: Any) -> bytes:
     """A model file that says something else."""
     tensors, text = safetensors.torch.load(content), json.dumps(data)
-    header = {"version": modelfile.VERSION, "sha256": modelfile._digest(tensors, text), "data": text}
-    return safetensors.torch.save(tensors, {modelfile.FORMAT: json.dumps(header)})
+    header = {"version": model_file.VERSION, "sha256": model_file._digest(tensors, text), "data": text}
+    return safetensors.torch.save(tensors, {model_file.FORMAT: json.dumps(header)})

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import pytest
 from faults.harness import SETTINGS, source_of
 from hypothesis import strategies as st
 
@@ -71,3 +74,20 @@ def command(*words: object) -> bool:
     if code:
         raise ValueError(f"{words} was refused")
     return True
+
+
+@contextlib.contextmanager
+def modest(most: int = 64 << 20) -> Iterator[None]:
+    """What happens inside takes no more memory than this."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+def refused(use: Use, match: str | None = None) -> None:
+    """It is refused, and takes no more memory than it may."""
+    with modest(), pytest.raises(ValueError, match=match):
+        use()

@@ -10,10 +10,11 @@ import safetensors.torch
 from hypothesis import strategies as st
 
 from converge_to_surprise.data import datasets
-from converge_to_surprise.model import model_file as modelfile
-from converge_to_surprise.runs import annotations as names
-from converge_to_surprise.runs import checkpoint, session
+from converge_to_surprise.model import model_file
+from converge_to_surprise.report.image_data import image_data
+from converge_to_surprise.runs import annotations, checkpoint, session
 from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.runs.labels import SavedOutputs
 from converge_to_surprise.runs.load import load_model, load_newest_model
 
 from .forge import forged_checkpoint, forged_model, forged_tensors, model_data
@@ -94,9 +95,14 @@ def run_records(place: Place, draw: Draw) -> Use:
 def cluster_names(place: Place, draw: Draw) -> Use:
     """clusters.json, given to ``cts relabel`` and found in a run folder."""
     run = place.copy()
-    last = load_model(run.path).clusters - 1
+    last = load_model(run.path).n_clusters - 1
     entries = [{"cluster": 0, "name": "a"}, {"cluster": last, "noise": True}][: last + 1]
-    whole = {"format": names.FORMAT, "version": names.VERSION, "run": run.description().identity, "clusters": entries}
+    whole = {
+        "format": annotations.FORMAT,
+        "version": annotations.VERSION,
+        "run": run.description().identity,
+        "clusters": entries,
+    }
     whole["earlier"] = [entries]
     text = json.dumps(draw(spoilt(whole)) if draw(st.booleans()) else whole).encode()
     path = place.file("clusters.json", text if draw(st.booleans()) else spoil_bytes(text, draw(dice)))
@@ -104,19 +110,38 @@ def cluster_names(place: Place, draw: Draw) -> Use:
     def use() -> None:
         if tolerated(lambda: command("relabel", run.path, path)):
             command("relabel", run.path, "--undo")
-        shutil.copy(path, run.names)
+        shutil.copy(path, run.annotations)
         tolerated(lambda: command("relabel", run.path, "--undo"))
-        shutil.copy(path, run.names)
+        shutil.copy(path, run.annotations)
         load_model(run.path)
 
     return use
 
 
-def model_file(place: Place, draw: Draw) -> Use:
+def model_bytes(place: Place, draw: Draw) -> Use:
     """A model, damaged or with other data whose checksum is right."""
     content = place.finished.model.read_bytes()
     if draw(st.booleans()):
         content = forged_model(content, draw(spoilt(model_data(content))))
     else:
         content = spoil_bytes(content, draw(dice))
-    return lambda: modelfile.from_bytes(content, "m")
+    return lambda: model_file.from_bytes(content, "m")
+
+
+def saved_outputs(place: Place, draw: Draw) -> Use:
+    """The outputs from which the page is made, damaged or other ones."""
+    content = place.finished.outputs.read_bytes()
+    if draw(st.booleans()):
+        content = safetensors.torch.save(draw(forged_tensors(safetensors.torch.load(content))))
+    else:
+        content = spoil_bytes(content, draw(dice))
+    path = place.file("outputs.safetensors", content)
+    model, images = load_model(place.finished.path), place.finished.description().images
+
+    def use() -> None:
+        saved = SavedOutputs.load(path, images, model.active.network.n_outputs)
+        if saved is None:
+            raise ValueError("they are not used")
+        image_data(model, saved, None)
+
+    return use

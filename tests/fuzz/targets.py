@@ -21,7 +21,8 @@ TARGETS: dict[str, Callable[[Place, Draw], Use]] = {
     "CSV and Parquet": files.table,
     "picture": files.picture,
     "folder of pictures": files.picture_folder,
-    "model file": runs.model_file,
+    "model file": runs.model_bytes,
+    "outputs.safetensors": runs.saved_outputs,
 }
 COSTLY = frozenset(name for name, target in TARGETS.items() if target.__module__ == runs.__name__)
 """Every example of these is a whole command or more."""
