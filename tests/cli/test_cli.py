@@ -21,8 +21,9 @@ from converge_to_surprise.data import datasets
 from converge_to_surprise.data.synthetic import striped_images
 
 SETTINGS = """
---threads 1 --search evolution --schedule explore=evolution:2 --max-clusters 6 --network.width 2 --network.min-active-outputs 4
---augmentation.crop 1 --no-report --views.upsample 1 --evolution.population 2 --evolution.batch-size 10 --evolution.sigma 0.1
+--threads 1 --search evolution --schedule explore=evolution:2 --max-clusters 6 --network.width 2
+--network.min-active-outputs 4 --augmentation.crop 1 --no-report --views.upsample 1 --evolution.population 2
+--evolution.batch-size 10 --evolution.sigma 0.1
 """
 FLAGS = SETTINGS.split()
 RNG = np.random.default_rng(0)

@@ -52,7 +52,7 @@ def test_an_archive_that_unpacks_to_more_than_the_memory(tmp_path: Path, monkeyp
     path.write_bytes(npz(images=whole_array((50_000, 32, 32))))
     assert path.stat().st_size < 200_000
     monkeypatch.setattr(memory, "free_memory", lambda: 50_000_000)
-    refused(lambda: datasets.load(str(path)), "says that it holds 51,200,128 bytes, too much for the 50,000,000")
+    refused(lambda: datasets.load(str(path)), "needs 51,200,128 bytes, too much for the 50,000,000")
 
 
 def test_an_array_for_which_there_is_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

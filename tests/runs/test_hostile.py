@@ -94,6 +94,7 @@ def test_a_configuration_cannot_ask_for_more_than_there_is(tmp_path: Path, monke
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_every_bit_of_a_checkpoint_counts(tmp_path: Path) -> None:
     """A flipped bit is noticed, or was in the white space."""
     snapshot = Snapshot(
@@ -213,9 +214,9 @@ ANNOTATIONS = {
 
 def test_a_long_chain_of_merges(tmp_path: Path) -> None:
     chain = [{"cluster": number, "into": number + 1} for number in range(4095)]
-    for entries in (chain, [*chain, {"cluster": 4095, "into": 0}]):
+    for entries, sound in ((chain, True), ([*chain, {"cluster": 4095, "into": 0}], False)):
         (tmp_path / "c.json").write_text(json.dumps(ANNOTATIONS | {"clusters": entries}))
-        tolerated(lambda: annotations.read_annotations(tmp_path / "c.json", 4096, "r"))
+        assert tolerated(lambda: annotations.read_annotations(tmp_path / "c.json", 4096, "r")) == sound
 
 
 def test_out_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,7 +25,8 @@ def network() -> ClusterNetwork:
 def loss_of(network: ClusterNetwork, step: int = 0) -> Tensor:
     """A loss that differs from step to step."""
     images = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(step))
-    return network(images)[:, 0].square().mean()
+    loss: Tensor = network(images)[:, 0].square().mean()
+    return loss
 
 
 def overflowing_loss(network: ClusterNetwork) -> Tensor:

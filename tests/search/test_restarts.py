@@ -198,7 +198,7 @@ def test_outputs_from_the_features_of_the_merge_are_those_of_the_images(several:
     model, outputs, unmerged = search.finish()
     assert model.unmerged is not None
     assert unmerged is not None
-    assert len(unmerged.winner.unique()) > 1
+    assert len(set(unmerged.winner.tolist())) > 1
     for calibrated, found, keep in (
         (model.final, outputs, ("probabilities", "features")),
         (model.unmerged, unmerged, ("probabilities",)),
