@@ -111,7 +111,7 @@ def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def options(text: str) -> dict[str, str]:
     """Flag and description of every option of the short help."""
-    return dict(re.findall(r"^  (?:--)?(\S+).*\n      (.*)$", text, re.M))
+    return dict(re.findall(r"^  (?:--)?([\w.-]+).*\n      (.*)$", text, re.M))
 
 
 def text_of(value: object) -> str:
@@ -123,20 +123,21 @@ def text_of(value: object) -> str:
 def test_short_help_shows_the_values_of_a_data_set(
     name: str, preset: PresetName, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown = options(help_of(capsys, name, "--preset", preset, "--help"))
+    text = help_of(capsys, name, "--preset", preset, "--help")
+    shown = options(text)
     config = resolve(preset, None, name, *KNOWN_SIZES[name])
     settings = {path: value for path, value, _ in leaves(config)}
     assert len(shown) == len(SHORT_HELP)
     for path in SHORT_HELP:
-        flag = path.replace("_", "-")
-        flag = "no-report" if path == "report" else "SOURCE" if path == "source" else flag
+        flag = "SOURCE" if path == "source" else path.replace("_", "-")
         assert flag in shown, f"{path} is not in the help"
         if settings.get(path) is not None:
-            value, text = leaf(config, path)
-            assert shown[flag] == f"{text} ({text_of(value)})"
+            value, described = leaf(config, path)
+            assert shown[flag] == f"{described} ({text_of(value)})"
         elif path in settings:
             assert "(None)" not in shown[flag]
     assert shown["preset"].endswith(f"({preset})")
+    assert "--report, --no-report\n" in text, "a switch that is on shows how to turn it off"
 
 
 def test_short_help_follows_the_search(capsys: pytest.CaptureFixture[str]) -> None:
