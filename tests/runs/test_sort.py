@@ -586,6 +586,7 @@ def ward(run: Path, pictures: Path, tmp_path: Path) -> Ward:
     return Ward(tmp_path, [Whole(pictures, [], RunFolder(run), 1.0)], seed=1)
 
 
+@pytest.mark.subprocess
 @pytest.mark.parametrize("same", [True, False], ids=["into one folder", "into two folders"])
 def test_two_sorts_at_once_lose_nothing(run: Path, own: Path, tmp_path: Path, same: bool) -> None:
     before = tree(own)
@@ -614,6 +615,8 @@ KILLS = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.subprocess
 @pytest.mark.parametrize("name", KILLS)
 def test_kills_lose_nothing(ward: Ward, name: str) -> None:
     """A little of what ``python -m tests.faults`` does at length."""
@@ -623,6 +626,7 @@ def test_kills_lose_nothing(ward: Ward, name: str) -> None:
     assert tally.tried == 3
 
 
+@pytest.mark.subprocess
 def test_the_harness_sees_a_lost_picture(ward: Ward) -> None:
     inbox = sorting.Inbox(ward.patient(), ward.folder / "out")
     assert inbox.patient.await_end(inbox.sort()) == 0
