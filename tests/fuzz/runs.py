@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from converge_to_surprise.data import datasets
 from converge_to_surprise.model import model_file
 from converge_to_surprise.report.image_data import image_data
-from converge_to_surprise.runs import annotations, checkpoint, session
+from converge_to_surprise.runs import annotations as annotation_files
+from converge_to_surprise.runs import checkpoint, session
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.labels import SavedOutputs
 from converge_to_surprise.runs.load import load_model, load_newest_model
@@ -98,8 +99,8 @@ def cluster_names(place: Place, draw: Draw) -> Use:
     last = load_model(run.path).n_clusters - 1
     entries = [{"cluster": 0, "name": "a"}, {"cluster": last, "noise": True}][: last + 1]
     whole = {
-        "format": annotations.FORMAT,
-        "version": annotations.VERSION,
+        "format": annotation_files.FORMAT,
+        "version": annotation_files.VERSION,
         "run": run.description().identity,
         "clusters": entries,
     }

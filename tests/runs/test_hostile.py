@@ -26,7 +26,8 @@ from converge_to_surprise.cli import show
 from converge_to_surprise.config import memory
 from converge_to_surprise.model import model_file
 from converge_to_surprise.model.cluster_model import Model
-from converge_to_surprise.runs import annotations, checkpoint
+from converge_to_surprise.runs import annotations as annotation_files
+from converge_to_surprise.runs import checkpoint
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.load import load_newest_model
 from converge_to_surprise.search.snapshot import Snapshot
@@ -204,8 +205,8 @@ def test_spoilt_models(model: Model, seed: int) -> None:
 
 
 ANNOTATIONS = {
-    "format": annotations.FORMAT,
-    "version": annotations.VERSION,
+    "format": annotation_files.FORMAT,
+    "version": annotation_files.VERSION,
     "run": "r",
     "clusters": [{"cluster": 0, "name": "a"}, {"cluster": 1, "into": 0}, {"cluster": 2, "noise": True}],
     "earlier": [],
@@ -216,7 +217,7 @@ def test_a_long_chain_of_merges(tmp_path: Path) -> None:
     chain = [{"cluster": number, "into": number + 1} for number in range(4095)]
     for entries, sound in ((chain, True), ([*chain, {"cluster": 4095, "into": 0}], False)):
         (tmp_path / "c.json").write_text(json.dumps(ANNOTATIONS | {"clusters": entries}))
-        assert tolerated(lambda: annotations.read_annotations(tmp_path / "c.json", 4096, "r")) == sound
+        assert tolerated(lambda: annotation_files.read_annotations(tmp_path / "c.json", 4096, "r")) == sound
 
 
 def test_out_of_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ import torch
 
 from ..config.storage import write_atomically
 from ..data.skipped import SkippedFile
-from ..data.source import SourceChunk, Source
+from ..data.source import Source, SourceChunk
 from ..model.cluster_model import Model
 from . import sort_journal as journal
 from .labels import write_quarantine

@@ -158,7 +158,9 @@ def nearest_neighbors(
         both = view_features(network, images, config.views) if features is None else features
         mean = both.mean(1)
         points = Whitening.of(mean)(mean)
-        return NeighborPool(points[positions], positions, threads).search_all(lambda a, b: points[a:b], len(images), count)
+        return NeighborPool(points[positions], positions, threads).search_all(
+            lambda a, b: points[a:b], len(images), count
+        )
     embedding, pooled = embed_pool(network, images, positions, config)
     pool = NeighborPool(pooled, positions, threads)
     return pool.search_all(lambda start, stop: embedding(images[start:stop]), len(images), count)
