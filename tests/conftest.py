@@ -17,6 +17,15 @@ settings.register_profile("steady", deadline=None)
 settings.load_profile("steady")
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Browser tests that were skipped are announced: a green line must not hide that no page was opened."""
+    skipped = [report for report in terminalreporter.getreports("skipped") if "browser" in report.keywords]
+    if skipped:
+        install = "apt install chromium (or put another Chromium on the PATH) and pip install playwright"
+        text = f"{len(skipped)} browser tests did NOT run: Chromium or playwright is missing. To run them: {install}"
+        terminalreporter.write_line(text, red=True, bold=True)
+
+
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No test may reach for the network, or for data or decoded pictures that happen to lie on this machine."""

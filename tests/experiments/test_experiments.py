@@ -36,7 +36,8 @@ from converge_to_surprise.data import datasets
 from converge_to_surprise.data.datasets import Dataset
 from converge_to_surprise.data.store import ImageStore
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.experiments import figures, plan, pool, tables
+from converge_to_surprise.experiments import figures, plan, pool
+from converge_to_surprise.experiments import result_tables as tables
 from converge_to_surprise.experiments.variants import VARIANTS, differences
 from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.runs.folder import RunFolder

@@ -23,7 +23,7 @@ from support.digit_run import CONFIG, HOSTILE, IMAGES, N_CLUSTERS, make_run, wri
 
 from converge_to_surprise import cli
 from converge_to_surprise.data import datasets
-from converge_to_surprise.report import content, history, images, page, projection, sprites
+from converge_to_surprise.report import content, history, image_columns, page, projection, sprites
 from converge_to_surprise.report.content import Pictures, gather, open_pictures
 from converge_to_surprise.report.image_data import image_data, label_images
 from converge_to_surprise.runs.folder import RunFolder
@@ -283,7 +283,7 @@ def test_a_page_over_budget_shows_a_sample_and_counts_all(run: RunFolder, gather
     seen = image_data(model, label_images(model, store.images), store.labels)
     place = projection.project(seen.embedding, thorough=False)
     wanted = np.array([7, 11])
-    shown, positions = images.columns(seen, store, place, wanted, room=8_000)
+    shown, positions = image_columns.columns(seen, store, place, wanted, room=8_000)
     assert shown["shown"] == len(positions) < shown["total"] == IMAGES
     assert {7, 11} <= set(positions.tolist())
     assert set(seen.cluster[positions]) == set(seen.cluster)

@@ -1,4 +1,4 @@
-"""The report in a browser: headless Chromium, if there is one on the path."""
+"""The report in a browser: headless Chromium, which must be on the path."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +27,20 @@ from converge_to_surprise.report.live import serve
 from converge_to_surprise.runs import session
 from converge_to_surprise.runs.folder import RunFolder
 
-playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-expect = playwright.expect
 WAIT = 120_000
 """Milliseconds after which a page is given up: a busy machine is no reason for a test to fail."""
 OWN = N_CLUSTERS
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
+MISSING = "Chromium" if CHROMIUM is None else "" if find_spec("playwright") else "the package playwright"
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(MISSING), reason=f"{MISSING} is not installed")]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
     root = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with playwright.sync_playwright() as started:
+    with sync_playwright() as started:
         chromium = started.chromium.launch(executable_path=CHROMIUM, args=[*root, "--disable-dev-shm-usage"])
         yield chromium
         chromium.close()
@@ -328,6 +330,8 @@ def test_comparison_page(open_page: Any, run: RunFolder, tmp_path: Path) -> None
 
 
 def test_the_live_page_grows_with_a_run(open_page: Any, tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
     source = write_source(tmp_path)
     dataset = datasets.load(str(source))
     run = RunFolder(tmp_path / "live")

@@ -17,7 +17,8 @@ from ..model.assessment import Assessment, assess
 from ..runs.folder import RunFolder
 from ..runs.load import load_newest_model
 from ..runs.result import read_result
-from . import figures, tables
+from . import figures
+from . import result_tables as tables
 from .plan import SPEED_ONLY, PlannedRun, Recipe
 from .variants import VARIANTS
 

@@ -14,10 +14,10 @@ from ..runs.annotations import no_annotations, read_annotations
 from ..runs.folder import RunFolder
 from ..runs.result import read_result
 from .content import Content
+from .flat_settings import flat_settings
 from .history import curves
+from .image_columns import printable
 from .image_data import Integers
-from .images import printable
-from .settings import flat_settings
 from .summary import counted, duration
 
 FIGURES = (

@@ -26,11 +26,11 @@ from ..runs.load import load_newest_model
 from ..runs.result import read_result
 from ..search import schedule
 from . import history, summary
+from .flat_settings import flat_settings
+from .image_columns import cells, columns, printable
 from .image_data import ImageData, Integers, image_data, label_images
-from .images import cells, columns, printable
 from .levels import levels, tree
 from .projection import project
-from .settings import flat_settings
 
 Content = dict[str, Any]
 """The data of a page, ready for JSON."""
