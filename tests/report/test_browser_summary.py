@@ -13,6 +13,7 @@ import pytest
 TESTS = Path(__file__).parent / "test_report_browser.py"
 
 
+@pytest.mark.slow
 @pytest.mark.subprocess
 def test_browser_tests_that_do_not_run_are_announced(tmp_path: Path) -> None:
     words = [

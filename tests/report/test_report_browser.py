@@ -329,6 +329,7 @@ def test_comparison_page(open_page: Any, run: RunFolder, tmp_path: Path) -> None
         assert "same settings" in tab.inner_text("#settings-table")
 
 
+@pytest.mark.slow
 def test_the_live_page_grows_with_a_run(open_page: Any, tmp_path: Path) -> None:
     from playwright.sync_api import expect
 

@@ -68,6 +68,7 @@ def finish(folder: Path, config: Config, monkeypatch: pytest.MonkeyPatch) -> tup
     return labeled, Counter(_rows(dataset.train.images))
 
 
+@pytest.mark.slow
 def test_the_final_network_labels_every_image_once_and_the_unmerged_one_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +76,7 @@ def test_the_final_network_labels_every_image_once_and_the_unmerged_one_none(
     assert list(labeled.networks.values()) == [images]
 
 
+@pytest.mark.slow
 def test_of_several_initializations_none_is_labeled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each was labeled when it was compared with the others."""
     labeled, _ = finish(tmp_path, replace(TINY, n_init=2), monkeypatch)
