@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from converge_to_surprise.config import Config, Network
+from converge_to_surprise.config import Config, Merge, Network
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.backbone import random_network
@@ -107,7 +107,7 @@ def test_the_fused_network_has_an_output_for_every_cluster_and_labels_like_the_h
         network.head.bias.copy_(torch.tensor([-middle, middle, -99.0, -99.0]))
     labels, _ = label_views(network, images, small.views)
     assert 50 < int(labels.sum()) < 250
-    trees = [merge.build_merge_tree(np.diag([5.0, 5.0, 0.0, 0.0]), 0.005)]
+    trees = [merge.build_merge_tree(np.diag([5.0, 5.0, 0.0, 0.0]), Merge())]
     neighbor_pairs = torch.diag(torch.tensor([5.0, 5.0, 0.0, 0.0]))[None]
     result = merge.select_head(trees, neighbor_pairs, labels[:, None].numpy(), Config())
     assert result.n_clusters == 2

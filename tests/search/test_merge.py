@@ -1,24 +1,50 @@
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from converge_to_surprise.config import Config, Network
+from converge_to_surprise.config import Config, Merge, Network
+from converge_to_surprise.core.surprise import mutual_information
 from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.merge_tree import MergeResult
 from converge_to_surprise.search import merge
 from converge_to_surprise.search.neighbors import nearest_neighbors
 
 
-def test_phi_by_hand() -> None:
+def test_boundaries_by_hand() -> None:
     table = np.array([[40.0, 10.0], [10.0, 40.0]])
-    assert merge.phi(table, 0, 1) == pytest.approx((40 * 40 - 10 * 10) / (50 * 50))
-    assert merge.phi(np.diag([5.0, 9.0]), 0, 1) == 1.0
-    assert merge.phi(np.ones((2, 2)), 0, 1) == 0.0
-    assert merge.phi(np.zeros((2, 2)), 0, 1) == 0.0
+    assert merge.boundaries(table)[0, 1] == pytest.approx((40 * 40 - 10 * 10) / (50 * 50))
+    assert merge.boundaries(np.diag([5.0, 9.0]))[0, 1] == 1.0
+    assert merge.boundaries(np.ones((2, 2)))[0, 1] == 0.0
+    assert merge.boundaries(np.zeros((2, 2)))[0, 1] == 0.0
+
+
+@given(st.integers(2, 7), st.integers(0, 999))
+def test_a_lost_information_is_the_difference_before_and_after_the_merge(clusters: int, seed: int) -> None:
+    table = np.random.default_rng(seed).integers(1, 30, (clusters, clusters)).astype(float)
+    table += table.T
+    losses, sizes = merge.information_losses(table), table.sum(1) / table.sum()
+    for a, b in itertools.combinations(range(clusters), 2):
+        groups = [a if k == b else k for k in range(clusters)]
+        merged = merge.grouped(torch.from_numpy(table), groups)
+        lost = mutual_information(torch.from_numpy(table)) - mutual_information(merged)
+        assert losses[a, b] * np.sqrt(sizes[a] * sizes[b] / (sizes[a] + sizes[b])) == pytest.approx(float(lost))
+
+
+def test_linkages_differ_where_a_small_cluster_has_a_strong_boundary() -> None:
+    """Two large clusters have the weakest boundary; merging the small one loses less information."""
+    table = np.array([[390.0, 10.0, 0.1], [10.0, 390.0, 0.1], [0.1, 0.1, 8.0]])
+    by_boundary = merge.build_merge_tree(table, Merge(min_cluster_fraction=0))
+    by_information = merge.build_merge_tree(table, Merge(min_cluster_fraction=0, linkage="information"))
+    assert set(by_boundary.steps[0][:2]) == {0, 1}
+    assert 2 in by_information.steps[0][:2]
+    assert by_boundary.boundary(3) == by_information.boundary(3) == pytest.approx((390**2 - 100) / 400**2)
 
 
 def three_classes_four_clusters() -> np.ndarray:
@@ -33,7 +59,7 @@ def three_classes_four_clusters() -> np.ndarray:
 
 
 def test_tiny_clusters_are_merged_first_and_then_the_weakest_boundary() -> None:
-    tree = merge.build_merge_tree(three_classes_four_clusters(), min_fraction=0.005)
+    tree = merge.build_merge_tree(three_classes_four_clusters(), Merge())
     assert tree.steps[0][:2] == (2, 5)
     assert set(tree.steps[1][:2]) == {0, 3}
     assert tree.n_clusters == 4
@@ -45,10 +71,10 @@ def test_tiny_clusters_are_merged_first_and_then_the_weakest_boundary() -> None:
     assert tree.boundary(3) > 0.95
 
 
-@given(st.integers(2, 8), st.integers(0, 999))
-def test_a_tree_merges_every_active_output_once(clusters: int, seed: int) -> None:
+@given(st.integers(2, 8), st.integers(0, 999), st.sampled_from(["boundary", "information"]))
+def test_a_tree_merges_every_active_output_once(clusters: int, seed: int, linkage: Any) -> None:
     joint = np.random.default_rng(seed).integers(0, 30, (clusters, clusters)).astype(float)
-    tree = merge.build_merge_tree(joint, 0.01)
+    tree = merge.build_merge_tree(joint, Merge(min_cluster_fraction=0.01, linkage=linkage))
     active = int(((joint + joint.T).sum(1) > 0).sum())
     assert len(tree.steps) == max(0, active - 1)
     merged = [step.merged for step in tree.steps]
@@ -77,11 +103,11 @@ def heads_that_agree_at_three() -> tuple[torch.Tensor, np.ndarray]:
 
 
 def merge_and_select(joint: torch.Tensor, labels: np.ndarray, config: Config) -> MergeResult:
-    trees = [merge.build_merge_tree(table.numpy(), config.merge.min_cluster_fraction) for table in joint]
+    trees = [merge.build_merge_tree(table.numpy(), config.merge) for table in joint]
     return merge.select_head(trees, joint, labels, config)
 
 
-def test_trees_are_cut_where_the_weakest_boundary_falls() -> None:
+def test_trees_are_cut_where_the_heads_agree_and_boundaries_hold() -> None:
     joint, labels = heads_that_agree_at_three()
     result = merge_and_select(joint, labels, Config())
     assert result.n_clusters == 3
@@ -89,6 +115,9 @@ def test_trees_are_cut_where_the_weakest_boundary_falls() -> None:
     assert result.boundaries[3] == pytest.approx(1.0)
     assert result.boundaries[4] < 0.9
     assert result.agreement == pytest.approx([1.0] * 3)
+    assert result.levels[0].n_clusters == 3
+    assert result.levels[0].agreement == pytest.approx(1.0)
+    assert result.levels[0].evidence == pytest.approx(result.levels[0].information)
 
 
 @pytest.mark.parametrize("n_clusters", [2, 4])
@@ -103,29 +132,13 @@ def test_nothing_is_merged_if_more_clusters_are_requested_than_found() -> None:
     assert (result.n_clusters, result.outputs) == (4, [0, 1, 2, 3])
 
 
-def test_a_late_rise_of_the_curve_does_not_move_the_cut() -> None:
-    curve = dict.fromkeys(range(2, 11), 0.95) | {k: 0.84 - 0.01 * (k - 11) for k in range(11, 22)}
-    assert merge.cut(curve, 0.075) == 10
-    assert merge.cut(curve | {22: 0.80}, 0.075) == 10
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0, 1))
-def test_a_cut_is_one_of_the_numbers_on_the_curve(values: list[float], tolerance: float) -> None:
-    curve = dict(enumerate(values, start=2))
-    assert merge.cut(curve, tolerance) in curve
-
-
-def test_without_boundaries_there_is_one_cluster() -> None:
-    assert merge.cut({}, 0.1) == 1
-
-
 def test_the_head_that_keeps_neighbors_together_and_agrees_with_the_others_is_selected() -> None:
     rng = np.random.default_rng(1)
     classes = rng.integers(0, 3, 600)
     unrelated = rng.integers(0, 3, 600)
     labels = np.stack([unrelated, classes, classes], 1)
     strong, weak = np.diag([100.0, 100.0, 100.0]), np.full((3, 3), 10.0) + np.diag([70.0] * 3)
-    trees = [merge.build_merge_tree(np.diag([100.0] * 3), 0.005)] * 3
+    trees = [merge.build_merge_tree(np.diag([100.0] * 3), Merge())] * 3
     informed = merge.select_head(trees, torch.from_numpy(np.stack([strong, weak, strong])), labels, Config())
     assert informed.head == 2
     assert informed.information[2] == pytest.approx(np.log(3))
@@ -144,7 +157,7 @@ def test_a_head_with_too_few_clusters_is_not_selected() -> None:
 
 
 def test_it_is_not_selected_even_if_no_head_has_any_information() -> None:
-    trees = [merge.build_merge_tree(np.diag(counts), 0.005) for counts in ([9.0, 9.0, 0.0], [9.0, 9.0, 9.0])]
+    trees = [merge.build_merge_tree(np.diag(counts), Merge()) for counts in ([9.0, 9.0, 0.0], [9.0, 9.0, 9.0])]
     labels = np.stack([np.arange(30) % 2, np.arange(30) % 3], 1)
     assert merge.select_head(trees, torch.ones(2, 3, 3), labels, Config(n_clusters=3)).head == 1
 

@@ -54,6 +54,13 @@ N_INIT = 2
 REFINE_TEMPERATURE = 0.1
 """Temperature of refining in the fast preset, four times that of the search."""
 
+FEATURE_BATCH = 1000
+"""Images per step of a search on stored features."""
+FEATURE_STEPS = 800
+"""Steps of the relaxed search on stored features."""
+FEATURE_TEMPERATURE = 0.15
+"""Softmax temperature on stored features: a frozen backbone separates less than one that is trained."""
+
 
 def canonical(source: str) -> str | None:
     """The named data set that ``source`` means, or None: ``Fashion_MNIST`` is ``fashion-mnist``."""
@@ -134,3 +141,33 @@ def _relaxed(config: Config, images: int) -> Config:
     )
     relaxed = replace(config.relaxed, batch_size=batch_size, refine_temperature=REFINE_TEMPERATURE)
     return replace(config, schedule=schedule, relaxed=relaxed)
+
+
+def on_features(config: Config, inputs: int, images: int) -> Config:
+    """The configuration of a search on stored features, ``inputs`` per view, of ``images`` images.
+
+    A step takes milliseconds, so batches are larger and the number of steps does not depend on the number of images.
+    Views and augmentation of ``config`` belong to the features and are not used again.
+    """
+    config = replace(
+        config,
+        views=Views(stored=True),
+        augmentation=Augmentation(),
+        network=replace(config.network, inputs=inputs),
+    )
+    if config.schedule[0].kind == "evolution":
+        return config
+    batch_size = min(FEATURE_BATCH, images)
+    epochs = max(1, round(FEATURE_STEPS * batch_size / images))
+    relaxed = replace(
+        config.relaxed,
+        batch_size=batch_size,
+        temperature=FEATURE_TEMPERATURE,
+        learning_rate=5e-3,
+        diversity=0.0,
+    )
+    stages = {"relaxed": epochs, "merge": 1, "refine": -(-epochs // 4)}
+    schedule = tuple(replace(stage, epochs=stages[stage.kind]) for stage in config.schedule)
+    # On frozen features many boundaries are weak, and the weakest ones alone would chain clusters together.
+    merge = replace(config.merge, linkage="information")
+    return replace(config, n_init=1, schedule=schedule, relaxed=relaxed, merge=merge)

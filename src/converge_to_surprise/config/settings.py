@@ -28,6 +28,9 @@ class Views:
     background: Literal["keep", "remove"] = "keep"
     """remove: subtract each view's background, the median of its outermost pixels; values then lie in [-1, 1]. Has an
     effect only with fill_masked."""
+    stored: bool = False
+    """The images are stored feature vectors of their views, made once by a pre-trained backbone (set by --backbone and
+    --input embeddings)."""
 
     @property
     def signed(self) -> bool:
@@ -79,7 +82,7 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class Network:
-    """ResNet-9 (paper 4.1)."""
+    """ResNet-9 (paper 4.1), or heads on stored features."""
 
     width: int = 8
     """Channels of the first convolution; the other layers have multiples of it."""
@@ -89,10 +92,16 @@ class Network:
     """How the first convolution pads the image: with black, or with the image's background color."""
     min_active_outputs: int = 10
     """Evolution only: draw the random network again until this many outputs win at least one view."""
+    inputs: int = 0
+    """Stored features per view (set by --backbone and --input embeddings); 0: the network takes pixels."""
+    hidden: int = 0
+    """Units of a hidden layer between stored features and heads; 0: the heads are linear in the features."""
 
     def __post_init__(self) -> None:
         check(1 <= self.width <= 512, "network.width", self.width, "from 1 to 512")
         check(self.min_active_outputs >= 1, "network.min_active_outputs", self.min_active_outputs, "at least 1")
+        check(0 <= self.inputs <= 65_536, "network.inputs", self.inputs, "from 0 to 65536")
+        check(0 <= self.hidden <= 65_536, "network.hidden", self.hidden, "from 0 to 65536")
 
 
 @dataclass(frozen=True)
@@ -188,8 +197,9 @@ class Merge:
     """Pairs of strongly augmented views of one image that test the boundaries."""
     neighbor_pairs: int = 32_000
     """Pairs of views of an image and one of its nearest neighbors that test the boundaries."""
-    cut_tolerance: float = 0.075
-    """Cut the merge tree where the phi coefficient of the weakest boundary falls by more than this."""
+    linkage: Literal["boundary", "information"] = "boundary"
+    """Which two clusters are merged next. boundary: those with the weakest boundary. information: those whose merge
+    loses least of the information that the cluster of an image carries about that of its neighbor."""
     min_cluster_fraction: float = 0.005
     """Clusters with a smaller fraction of the views are dissolved."""
 
@@ -198,7 +208,6 @@ class Merge:
         check(0 <= self.crop < 1, "merge.crop", self.crop, "at least 0 and below 1")
         check(self.augmented_pairs >= 0, "merge.augmented_pairs", self.augmented_pairs, "at least 0")
         check(self.neighbor_pairs >= 1, "merge.neighbor_pairs", self.neighbor_pairs, "at least 1")
-        check(0 <= self.cut_tolerance <= 1, "merge.cut_tolerance", self.cut_tolerance, "from 0 to 1")
         least = self.min_cluster_fraction
         check(0 <= least < 1, "merge.min_cluster_fraction", least, "at least 0 and below 1")
 

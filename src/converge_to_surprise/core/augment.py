@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..config import Augmentation
-from .views import Shard, background, split_masks
+from ..config import Augmentation, Views
+from .views import Shard, background, draw_stored, split_masks
 
 GRAY = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the perceived brightness (ITU-R BT.601)."""
@@ -101,11 +101,15 @@ def augment(
     return apply(views, drawn, settings, signed=signed)
 
 
-def skip(settings: Augmentation, count: int, generator: torch.Generator) -> None:
-    """Advance the generator as the views of ``count`` images would: another process makes them."""
-    split_masks(count, 1, 1, generator)
+def skip(images: Tensor, settings: tuple[Views, Augmentation], count: int, generator: torch.Generator) -> None:
+    """Advance the generator as the views of ``count`` of the images would: another process makes them."""
+    views, augmentation = settings
+    if views.stored:
+        draw_stored(images, count, generator)
+    else:
+        split_masks(count, 1, 1, generator)
     for _ in range(2):
-        draw(settings, count, generator)
+        draw(augmentation, count, generator)
 
 
 def warp(views: Tensor, drawn: Draw, settings: Augmentation) -> Tensor:

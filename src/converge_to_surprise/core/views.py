@@ -28,8 +28,9 @@ class Shard(NamedTuple):
 
 
 def to_float(images: Tensor) -> Tensor:
-    """uint8 images as float32 in [0, 1]."""
-    return images.contiguous().to(torch.float32).div_(255)
+    """uint8 images as float32 in [0, 1]; stored features as float32."""
+    values = images.contiguous().to(torch.float32)
+    return values.div_(255) if images.dtype == torch.uint8 else values
 
 
 def chessboard(height: int, width: int, device: torch.device | None = None) -> Tensor:
@@ -99,6 +100,35 @@ def background(images: Tensor) -> Tensor:
     return rim.topk(rim.shape[2] // 2 + 1, dim=2).values[..., -2:].mean(2)[..., None, None]
 
 
+def draw_stored(items: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """For each of ``count`` items (B, sides, copies, D): two different sides, and a copy of each. (count,) each
+
+    Copy 0 is not augmented and is drawn only if there is no other.
+    """
+    sides, copies = items.shape[1:3]
+    drawn = torch.rand(4, count, generator=generator)
+    side_i = (drawn[0] * sides).long()
+    side_j = (side_i + 1 + (drawn[1] * (sides - 1)).long()) % sides
+    copy_i, copy_j = (min(1, copies - 1) + (drawn[2:] * max(1, copies - 1)).long()).unbind(0)
+    return side_i, copy_i, side_j, copy_j
+
+
+def pick_views(
+    items: Tensor, generator: torch.Generator | None, partners: Tensor | None, shard: Shard | None
+) -> tuple[Tensor, Tensor]:
+    """Two views of items whose views are stored as features (B, sides, copies, D); see ``make_views``. (B, D) each
+
+    An item with a single side has both views from it: only its neighbors make pairs that differ.
+    """
+    others = items if partners is None else partners
+    if generator is None:
+        return items[:, 0, 0], others[:, min(1, items.shape[1] - 1), 0]
+    drawn = draw_stored(items, len(items) if shard is None else shard.whole, generator)
+    side_i, copy_i, side_j, copy_j = (values if shard is None else shard.of(values) for values in drawn)
+    rows = torch.arange(len(items))
+    return items[rows, side_i, copy_i], others[rows, side_j, copy_j]
+
+
 def make_views(
     images: Tensor,
     settings: Views,
@@ -109,8 +139,11 @@ def make_views(
     """Both views of float images (B, C, H, W): split, and as configured filled, without background, enlarged.
 
     With a generator the colors are drawn (training); without one view i is white (evaluation). With ``partners``
-    (B, C, H, W), view j is that of each image's partner. The images can be a ``shard`` of a larger batch.
+    (B, C, H, W), view j is that of each image's partner. The images can be a ``shard`` of a larger batch. Views that
+    are stored as features are picked instead of made.
     """
+    if settings.stored:
+        return pick_views(images, generator, partners, shard)
     count, _, height, width = images.shape
     masks = split_masks(count if shard is None else shard.whole, height, width, generator)
     mask_i = (masks if shard is None else shard.of(masks)).to(images.device, images.dtype)

@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ..config import Config, Network, Precision
 from ..core import rng
-from .network import ClusterNetwork, ResNet9
+from .network import ClusterNetwork, FeatureNetwork, ResNet9
 from .precision import lowered
 
 
@@ -93,9 +93,11 @@ def whole_logits(
 def build_network(
     channels: int, settings: Network, n_outputs: int, heads: int, backbone: Backbone | None = None
 ) -> ClusterNetwork:
-    """ResNet-9, or heads on a backbone; the random weights come from torch's global generator."""
+    """ResNet-9, or heads on a backbone or on stored features; weights come from torch's global generator."""
     if backbone is not None:
         return BackboneNetwork(backbone, channels, n_outputs, heads)
+    if settings.inputs:
+        return FeatureNetwork(settings.inputs, n_outputs, heads, settings.hidden)
     return ResNet9(channels, n_outputs, settings.width, heads, settings.space_to_depth, settings.padding)
 
 

@@ -80,7 +80,7 @@ def map_augmented_views(
     for start in range(0, len(images), CHUNK):
         part = images[start : start + CHUNK]
         if start not in own:
-            augment.skip(config.augmentation, len(part), generator)
+            augment.skip(images, (config.views, config.augmentation), len(part), generator)
             continue
         with torch.inference_mode(), exact(device):
             views = [

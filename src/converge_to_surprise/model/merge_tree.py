@@ -13,7 +13,7 @@ class MergeStep(NamedTuple):
     into: int
     merged: int
     phi: float
-    """Strength of the boundary between them."""
+    """Strength of the weakest boundary before this merge."""
 
 
 class MergeTree(NamedTuple):
@@ -46,6 +46,19 @@ class MergeTree(NamedTuple):
         return self.steps[len(self.steps) + 1 - n_clusters].phi if n_clusters > 1 else 1.0
 
 
+class Level(NamedTuple):
+    """A number of clusters and the evidence for it; see ``search/granularity.py``."""
+
+    n_clusters: int
+    evidence: float
+    information: float
+    """Mutual information between two heads in nats, mean over all pairs of heads."""
+    agreement: float
+    """Adjusted Rand index between two heads, mean over all pairs of heads."""
+    boundary: float
+    """phi of the weakest boundary, median over the heads."""
+
+
 class MergeResult(NamedTuple):
     """Where the trees of all heads were cut, which head was selected, and the evidence for both."""
 
@@ -61,13 +74,16 @@ class MergeResult(NamedTuple):
     """Mutual information between the clusters of an image and of its neighbor at the cut, per head, in nats."""
     agreement: list[float]
     """Adjusted Rand index of the selected head with every head at the cut."""
+    levels: list[Level] = []  # noqa: RUF012
+    """Numbers of clusters at which the clustering is stable, most evidence first."""
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> MergeResult:
         """From plain data."""
         steps = [MergeStep(*step) for step in data["steps"]]
         boundaries = {int(n_clusters): value for n_clusters, value in data["boundaries"].items()}
-        return cls(**(data | {"steps": steps, "boundaries": boundaries}))
+        levels = [Level(*level) for level in data["levels"]]
+        return cls(**(data | {"steps": steps, "boundaries": boundaries, "levels": levels}))
 
     @property
     def max_clusters(self) -> int:

@@ -181,9 +181,22 @@ class ResNet9(ClusterNetwork):
         return x.mean((2, 3))
 
 
+class FeatureNetwork(ClusterNetwork):
+    """Heads on stored features of views (B, inputs), with a hidden layer between them or without one."""
+
+    def __init__(self, inputs: int, n_outputs: int, heads: int = 1, hidden: int = 0) -> None:
+        super().__init__(inputs, n_outputs, heads)
+        self.hidden = nn.Linear(inputs, hidden) if hidden else None
+        self.add_head(hidden or inputs)
+
+    def features(self, x: Tensor) -> Tensor:
+        """(B, inputs) -> (B, D)"""
+        return x if self.hidden is None else F.relu(self.hidden(x))
+
+
 def channels_last(views: Tensor) -> Tensor:
-    """The memory layout in which small convolutions are fastest on a CPU."""
-    return views.contiguous(memory_format=torch.channels_last)
+    """The memory layout in which small convolutions are fastest on a CPU; stored features stay as they are."""
+    return views.contiguous(memory_format=torch.channels_last) if views.ndim == 4 else views
 
 
 def flatten(network: nn.Module) -> Tensor:

@@ -42,7 +42,7 @@ def resolve_hardware(config: Config, images: Tensor) -> Config:
 
 def best_chunk_size(device: torch.device, images: Sequence[int], config: Config) -> int:
     """The chunk size of evolution for uint8 images of shape (N, C, H, W)."""
-    if device.type not in ("cuda", "mps"):
+    if device.type not in ("cuda", "mps") or config.network.inputs:
         return IN_CACHE
     count, channels, height, width = images
     scale = config.views.upsample

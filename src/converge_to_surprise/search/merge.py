@@ -5,9 +5,7 @@ an image and one of its nearest neighbors. For two clusters a and b the phi coef
 co-assignments measures the boundary between them: it is 1 if the views of a pair are never on different sides and 0 if
 the sides are independent. The two clusters with the weakest boundary are merged, repeatedly.
 
-As long as only boundaries between different things are left, the weakest of them is about as strong after the next
-merge; a boundary inside one thing is clearly weaker. So the curve of the weakest boundary over the number of clusters
-is flat up to the right number and falls after it: there the trees are cut.
+Where the trees are cut is decided in ``granularity.py``.
 """
 
 from __future__ import annotations
@@ -18,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import entr
 from torch import Tensor
 
-from ..config import Augmentation, Config
+from ..config import Augmentation, Config, Merge
 from ..core import augment, rng, surprise
 from ..core.metrics import Labels, adjusted_rand_index
 from ..core.views import make_views, to_float
@@ -28,6 +27,7 @@ from ..distributed.group import current
 from ..model.inference import CHUNK
 from ..model.merge_tree import MergeResult, MergeStep, MergeTree
 from ..model.network import ClusterNetwork, channels_last
+from .granularity import evidence_curve, find_levels
 from .neighbors import draw_partners
 
 Table = npt.NDArray[np.float64]
@@ -50,8 +50,10 @@ def count_boundary_pairs(
     network: ClusterNetwork, images: Tensor, neighbors: Tensor, config: Config, step: int
 ) -> BoundaryCounts:
     """Label pairs of both kinds; every chunk of pairs is labeled by one process."""
-    side = min(images.shape[2:]) * config.views.upsample
-    strong = augment.widened(config.augmentation, config.merge.rotation, round(config.merge.crop * side))
+    strong = config.augmentation
+    if not config.views.stored:
+        side = min(images.shape[2:]) * config.views.upsample
+        strong = augment.widened(strong, config.merge.rotation, round(config.merge.crop * side))
     generator = rng.torch_generator(config.seed, "merge", step)
     device = next(network.parameters()).device
     group = current()
@@ -64,7 +66,7 @@ def count_boundary_pairs(
             positions = torch.randint(len(images), (count,), generator=generator)
             others = draw_partners(neighbors, positions, neighbor_prob, generator)
             if start not in own:
-                augment.skip(settings, count, generator)
+                augment.skip(images, (config.views, settings), count, generator)
                 continue
             pixels = [to_float(images[which].to(device)) for which in (positions, others)]
             labels = [
@@ -88,24 +90,45 @@ def count_boundary_pairs(
     return counts
 
 
-def phi(table: Table, a: int, b: int) -> float:
-    """The phi coefficient of the boundary between clusters a and b in a symmetric table of co-assignments."""
-    within = table[a, a] * table[b, b] - table[a, b] * table[b, a]
-    sides = (table[a, a] + table[a, b]) * (table[b, a] + table[b, b])
-    return float(within / sides) if sides > 0 else 0.0
+def boundaries(table: Table) -> Table:
+    """The phi coefficient of the boundary between every two clusters in a symmetric table of co-assignments (K, K)."""
+    diagonal = np.diag(table)
+    within = np.multiply.outer(diagonal, diagonal) - table * table
+    side = diagonal[:, None] + table
+    return np.divide(within, side * side.T, out=np.zeros_like(table), where=side * side.T > 0)
 
 
-def build_merge_tree(joint: Table, min_fraction: float) -> MergeTree:
+def information_losses(table: Table) -> Table:
+    """How much mutual information of a symmetric table (K, K) is lost by merging every two clusters.
+
+    Each loss is divided by the root of the clusters' harmonic size, halfway between the total loss, which is small for
+    small clusters, and the loss per image, which is small for large ones.
+    """
+    joint = table / table.sum()
+    sizes, diagonal, entropies = joint.sum(1), np.diag(joint), entr(joint)
+    pairs = np.array([entr(row + joint).sum(1) for row in joint])  # of both rows added, with the columns of both
+    pairs -= entr(diagonal[:, None] + joint) + entr(joint + diagonal)
+    rest = entropies.sum(1)[:, None] - entropies.diagonal()[:, None] - entropies  # of a row without those columns
+    own = entropies.diagonal()[:, None] + entropies.diagonal() + 2 * entropies
+    change = 2 * (rest + rest.T - pairs) + own - entr(diagonal[:, None] + diagonal + 2 * joint)
+    change -= 2 * (entr(sizes)[:, None] + entr(sizes) - entr(sizes[:, None] + sizes))
+    harmonic = sizes[:, None] * sizes / (sizes[:, None] + sizes)
+    losses: Table = -change / np.sqrt(harmonic)
+    return losses
+
+
+def build_merge_tree(joint: Table, settings: Merge) -> MergeTree:
     """The merge tree of a head from its co-assignments (K, K).
 
-    A cluster with less than ``min_fraction`` of the views is first merged into the one it is most often confused with.
+    A cluster with less than the least fraction of the views is first merged into the one it is most often confused
+    with.
     """
     table = (joint + joint.T) / 2
     active = [int(k) for k in np.flatnonzero(table.sum(1) > 0)]
     steps: list[MergeStep] = []
 
-    def merge(into: int, merged: int) -> None:
-        steps.append(MergeStep(into, merged, phi(table, into, merged)))
+    def merge(into: int, merged: int, weakest: float) -> None:
+        steps.append(MergeStep(into, merged, weakest))
         table[into] += table[merged]
         table[:, into] += table[:, merged]
         table[merged] = table[:, merged] = 0
@@ -114,15 +137,19 @@ def build_merge_tree(joint: Table, min_fraction: float) -> MergeTree:
     while len(active) > 1:
         size = table.sum(1)
         least = min(active, key=lambda k: (size[k], k))
-        if size[least] >= min_fraction * size.sum():
+        if size[least] >= settings.min_cluster_fraction * size.sum():
             break
-        merge(max((k for k in active if k != least), key=lambda k: (table[least, k], size[k], -k)), least)
+        into = max((k for k in active if k != least), key=lambda k: (table[least, k], size[k], -k))
+        merge(into, least, float(boundaries(table[np.ix_([into, least], [into, least])])[0, 1]))
     n_clusters = len(active)
     while len(active) > 1:
-        pairs = [(a, b) for position, a in enumerate(active) for b in active[position + 1 :]]
-        a, b = min(pairs, key=lambda pair: phi(table, *pair))
+        held = table[np.ix_(active, active)]
+        upper = np.triu_indices(len(active), 1)
+        found = boundaries(held)[upper]
+        best = int((found if settings.linkage == "boundary" else information_losses(held)[upper]).argmin())
+        a, b = (active[side[best]] for side in upper)
         size = table.sum(1)
-        merge(*((a, b) if size[a] >= size[b] else (b, a)))
+        merge(*((a, b) if size[a] >= size[b] else (b, a)), float(found.min()))
     return MergeTree(steps, len(joint), n_clusters)
 
 
@@ -132,19 +159,6 @@ def typical_boundaries(trees: list[MergeTree]) -> dict[int, float]:
         n: float(np.median([tree.boundary(n) for tree in trees if tree.n_clusters >= n]))
         for n in range(2, max(tree.n_clusters for tree in trees) + 1)
     }
-
-
-def cut(boundaries: dict[int, float], tolerance: float) -> int:
-    """The largest number of clusters whose weakest boundary is at most ``tolerance`` below the median of fewer.
-
-    >>> cut({2: 0.95, 3: 0.91, 4: 0.93, 5: 0.92, 6: 0.80, 7: 0.78}, tolerance=0.05)
-    5
-    """
-    kept = sorted(boundaries)[:1]
-    for n_clusters in sorted(boundaries)[1:]:
-        if boundaries[n_clusters] >= np.median([boundaries[fewer] for fewer in kept]) - tolerance:
-            kept.append(n_clusters)
-    return kept[-1] if kept else 1
 
 
 def head_agreement(trees: list[MergeTree], labels: Labels, n_clusters: int) -> Table:
@@ -160,15 +174,16 @@ def head_agreement(trees: list[MergeTree], labels: Labels, n_clusters: int) -> T
 
 
 def select_head(trees: list[MergeTree], neighbor_counts: Tensor, labels: Labels, config: Config) -> MergeResult:
-    """Cut the trees of all heads at the same number of clusters and select the best head, without classes.
+    """Cut the trees of all heads where the evidence is highest and select the best head, without classes.
 
     A good clustering separates much and keeps similar images together: the information that the cluster of an image
     carries about that of its neighbor is high only if it does both. And what one head finds is more than chance if the
     other heads, which start from other random directions, find it too. The head with the largest product is selected.
     """
-    boundaries = typical_boundaries(trees)
+    typical = typical_boundaries(trees)
     most = max(tree.n_clusters for tree in trees)
-    n_clusters = min(config.n_clusters or cut(boundaries, config.merge.cut_tolerance), most)
+    levels = find_levels(evidence_curve(trees, labels))
+    n_clusters = min(config.n_clusters or (levels[0].n_clusters if levels else 1), most)
     able = [tree.n_clusters >= n_clusters for tree in trees]
     information = [
         float(surprise.mutual_information(grouped(counts, tree.groups(n_clusters)))) if fine else 0.0
@@ -178,7 +193,7 @@ def select_head(trees: list[MergeTree], neighbor_counts: Tensor, labels: Labels,
     head = max(range(len(trees)), key=lambda h: (able[h], information[h] * agreement[h].mean(), -h))
     tree, agreed = trees[head], [float(value) for value in agreement[head]]
     outputs = tree.representatives(n_clusters)
-    return MergeResult(n_clusters, head, outputs, tree.steps, boundaries, information, agreed)
+    return MergeResult(n_clusters, head, outputs, tree.steps, typical, information, agreed, levels)
 
 
 def grouped(joint: Tensor, groups: list[int]) -> Tensor:

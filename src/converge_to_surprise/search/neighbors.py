@@ -135,6 +135,14 @@ class Whitening(NamedTuple):
         return F.normalize(whitened, dim=1).float()
 
 
+def feature_embedding(items: Tensor) -> Tensor:
+    """The mean of an item's un-augmented stored views as a unit vector, so that distances are those of angles. (n, D)
+
+    ``items``: (n, sides, copies, D)
+    """
+    return F.normalize(to_float(items[:, :, 0]).mean(1), dim=1)
+
+
 def pool_positions(images: int, seed: int) -> Tensor:
     """Sorted positions of the images among which neighbors are searched."""
     generator = rng.torch_generator(seed, "pool")
@@ -154,6 +162,8 @@ def nearest_neighbors(
     """
     positions = pool_positions(len(images), config.seed)
     count = config.relaxed.neighbors
+    if config.views.stored:  # a head does not change the features of the images
+        network = None
     if network is not None and len(images) <= LIMIT:
         both = view_features(network, images, config.views) if features is None else features
         mean = both.mean(1)
@@ -171,7 +181,9 @@ def embed_pool(
 ) -> tuple[Embedding, Tensor]:
     """An embedding for any number of images, by pixels or by features whitened on the pool, and the pool's points."""
     if network is None:
-        embedding = pixel_embedding(images, rng.torch_generator(config.seed, "components"), config.views.signed)
+        components = rng.torch_generator(config.seed, "components")
+        stored = config.views.stored
+        embedding = feature_embedding if stored else pixel_embedding(images, components, config.views.signed)
         parts = [embedding(images[positions[start:stop]]) for start, stop in stretches(len(positions))]
         return embedding, torch.cat(parts)
 

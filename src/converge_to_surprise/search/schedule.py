@@ -113,7 +113,13 @@ def batch_positions(step: Step, images: Tensor, seed: int) -> Tensor:
 
 def check_images(images: Tensor, config: Config) -> None:
     """Refuse images and settings that do not fit each other."""
-    if images.dtype != torch.uint8 or images.ndim != 4:
+    if config.views.stored:
+        if images.dtype != torch.float16 or images.ndim != 4 or images.shape[3] != config.network.inputs:
+            raise ValueError(
+                f"stored features are {images.dtype} of shape {tuple(images.shape)}; "
+                f"they must be float16 (N, sides, copies, {config.network.inputs})"
+            )
+    elif images.dtype != torch.uint8 or images.ndim != 4:
         raise ValueError(f"images are {images.dtype} of shape {tuple(images.shape)}; they must be uint8 (N, C, H, W)")
     kinds = {stage.kind for stage in config.schedule}
     for kind, batch_size in batch_sizes(config).items():
@@ -124,7 +130,7 @@ def check_images(images: Tensor, config: Config) -> None:
                 f"set it to {len(images)} or less"
             )
     side = min(images.shape[2:]) * config.views.upsample
-    if config.augmentation.crop >= side:
+    if config.augmentation.crop >= side and not config.views.stored:
         raise ValueError(
             f"augmentation.crop is {config.augmentation.crop} but the views are only {side} pixels wide or high"
         )

@@ -158,7 +158,7 @@ class Trainer:
             self.neighbors = self._nearest_by_pixels()
         counts = merge.count_boundary_pairs(self.network, self.images, self.neighbors, self.config, step.number)
         tables = (counts.augmented + counts.neighbor).double().numpy()
-        trees = [merge.build_merge_tree(table, self.config.merge.min_cluster_fraction) for table in tables]
+        trees = [merge.build_merge_tree(table, self.config.merge) for table in tables]
         positions = neighbors.pool_positions(len(self.images), self.config.seed)
         # Everything that follows uses the same views and the same backbone.
         features = view_features(self.network, self.images, self.config.views, positions)
