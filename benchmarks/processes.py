@@ -3,13 +3,12 @@
     python benchmarks/processes.py [--rounds 3] [--steps 60] [--processes 2] [--save FILE]
 
 Runs ``cts fit`` on random 28x28 images in both ways, alternating so that both see the same machine, for the relaxed
-search and for evolution, and takes the views per second of a typical step from each run's history. ``--save
-benchmarks/results/speed.csv`` appends the figures to that file.
+search (``--steps`` steps) and for evolution (a tenth of them), and takes the views per second of a typical step from
+each run's history. ``--save benchmarks/results/speed.csv`` appends the figures to that file.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -50,11 +49,7 @@ def views_per_second(folder: Path, source: Path, search: str, steps: int, proces
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=60, help="of the relaxed search; evolution takes a tenth")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=available_threads())
+    parser = rows.parser(__doc__, rounds=3, steps=60, processes=2, threads=available_threads())
     parser.add_argument("--save", type=Path, help="a CSV file for the figures")
     options = parser.parse_args()
     figures: dict[str, tuple[float, str]] = {}
@@ -73,11 +68,7 @@ def main() -> None:
             figures[f"{search}: one process"] = one, "views/s"
             figures[f"{search}: {options.processes} processes"] = several, "views/s"
             figures[f"{search}: {options.processes} processes / one"] = ratio, "ratio"
-            print(
-                f"{search}: {one:,.0f} views/s by one process, {several:,.0f} by {options.processes}: {ratio:.2f} times"
-            )
-    if options.save is not None:
-        rows.append_speed(options.save, "processes", options.threads, figures)
+    rows.show_speed(figures, options.threads, options.save)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ The targets are 60 s on two cores and 25 MB for 70,000 images. The figures are a
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -65,11 +64,9 @@ def make_run(folder: Path, source: Path, threads: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=70_000)
-    parser.add_argument("--data-dir", type=Path, default=None)
-    parser.add_argument("--work", type=Path, default=None, help="folder for the images and the run")
-    parser.add_argument("--threads", type=int, default=available_threads())
+    parser = rows.parser(__doc__, images=70_000, threads=available_threads())
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--work", type=Path, help="folder for the images and the run")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         work = options.work or Path(temporary)
@@ -87,9 +84,7 @@ def main() -> None:
         size = out.stat().st_size / 1e6
     title = f"{options.images:,} images"
     figures = {title: (seconds, "s"), f"{title}, CPU time": (cpu, "s"), f"{title}, page": (size, "MB")}
-    for what, (value, unit) in figures.items():
-        print(f"{what:<28} {value:8.2f} {unit}")
-    rows.append_speed(rows.RESULTS / "speed.csv", "report", options.threads, figures)
+    rows.show_speed(figures, options.threads, rows.RESULTS / "speed.csv")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import readme_table
 import rows
 
 Pixels = npt.NDArray[np.float32]
@@ -164,28 +165,8 @@ def measure(job: Job, data_dir: Path | None) -> dict[str, Any]:
     }
 
 
-def table(found: list[dict[str, str]]) -> str:
-    """Means over the seeds, a line for each method, data set and number of threads."""
-    groups: dict[tuple[str, str, str], list[dict[str, str]]] = {}
-    for row in found:
-        groups.setdefault((row["data"], row["method"], row["threads"]), []).append(row)
-    lines = [f"{'data':<14} {'method':<13} threads  runs   ACC   NMI   ARI     K̂  noise %  seconds"]
-    for (data, method, threads), group in groups.items():
-        acc, nmi, ari, noise = (100 * mean(group, name) for name in ("acc", "nmi", "ari", "noise"))
-        count, seconds = mean(group, "n_clusters"), mean(group, "seconds")
-        lines.append(
-            f"{data:<14} {method:<13} {threads:>7} {len(group):>5} {acc:5.1f} {nmi:5.1f} {ari:5.1f} "
-            f"{count:6.1f} {noise:8.1f} {seconds:8.1f}"
-        )
-    return "\n".join(lines)
-
-
-def mean(group: list[dict[str, str]], name: str) -> float:
-    return float(np.mean([float(row[name]) for row in group]))
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = rows.parser(__doc__)
     parser.add_argument("--data", nargs="+", choices=DATA, default=DATA)
     parser.add_argument("--methods", nargs="+", choices=RIVALS, default=list(RIVALS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
@@ -203,7 +184,7 @@ def main() -> None:
         if (job.method, job.data, "" if job.seed is None else str(job.seed), str(job.threads)) not in finished:
             print(job, flush=True)
             rows.append_rows(options.out, [measure(job, options.data_dir)])
-    print(table(rows.read_rows(options.out)))
+    print(readme_table.rivals(options.out.parent))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ was not selected is known too.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -91,9 +90,7 @@ def measure_one(name: str, seed: int, threads: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
+    parser = rows.parser(__doc__, seeds=3, threads=1)
     parser.add_argument("--subset", nargs="+", choices=SUBSETS, default=SUBSETS)
     parser.add_argument("--out", type=Path, default=rows.RESULTS / "subsets.csv")
     options = parser.parse_args()
