@@ -50,8 +50,8 @@ from converge_to_surprise.core.augment import augment
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.store import check_clusterable, fingerprint
 from converge_to_surprise.model.assessment import evaluate
-from converge_to_surprise.runs import checkpoint, session
-from converge_to_surprise.runs.labels import SavedOutputs, write_labels
+from converge_to_surprise.runs import checkpoint
+from converge_to_surprise.runs.labels import KEEP, SavedOutputs, write_labels
 from converge_to_surprise.search import neighbors, sampler, schedule
 from converge_to_surprise.search.readahead import announce
 from converge_to_surprise.search.restarts import Restarts
@@ -146,7 +146,7 @@ def measure(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     config = a_config(options.threads, options.width)
     with meter.measured("initialization"):
         search = Restarts(store.images, config)
-        search.keep = session.KEEP
+        search.keep = KEEP
         trainer = search.trainer
     batches = schedule.batches_per_epoch(len(store), config.relaxed.batch_size)
     middle = (batches - WARM - options.steps) // 2

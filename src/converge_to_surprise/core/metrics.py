@@ -45,6 +45,15 @@ def adjusted_rand_index(clusters: Labels, classes: Labels) -> float:
     return float(adjusted_rand_score(classes, clusters))
 
 
+def scores(clusters: Labels, classes: Labels) -> dict[str, float]:
+    """ACC, NMI and ARI by name."""
+    return {
+        "acc": accuracy(clusters, classes),
+        "nmi": normalized_mutual_information(clusters, classes),
+        "ari": adjusted_rand_index(clusters, classes),
+    }
+
+
 def purity(clusters: Labels, classes: Labels) -> float:
     """The share of images that belong to the most frequent class of their cluster."""
     return float(confusion(clusters, classes).max(axis=1).sum() / len(clusters))

@@ -14,11 +14,8 @@ from ..runs.annotations import no_annotations, read_annotations
 from ..runs.folder import RunFolder
 from ..runs.result import read_result
 from .content import Content
-from .flat_settings import flat_settings
-from .history import curves
-from .image_columns import printable
-from .image_data import Integers
-from .summary import counted, duration
+from .image_data import Integers, printable
+from .summary import counted, curves, duration, flat_settings
 
 FIGURES = (
     ("clusters", "n_clusters_both", "{:d}"),

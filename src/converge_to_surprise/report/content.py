@@ -25,10 +25,8 @@ from ..runs.labels import SavedOutputs
 from ..runs.load import load_newest_model
 from ..runs.result import read_result
 from ..search import schedule
-from . import history, summary
-from .flat_settings import flat_settings
-from .image_columns import cells, columns, printable
-from .image_data import ImageData, Integers, image_data, label_images
+from . import summary
+from .image_data import ImageData, Integers, cells, columns, image_data, label_images, printable
 from .levels import levels, tree
 from .projection import project
 
@@ -74,27 +72,26 @@ def progress(run: RunFolder) -> Content:
     description = run.description()
     records = run.records()
     finished = run.result.is_file()
-    last = records[-1] if records else None
-    seconds, steps = (last["seconds"], last["step"] + 1) if last else (0.0, 0)
+    scores, seconds, steps = None, 0.0, 0
+    images = summary.counted(description.images, "image")
+    title, sentence = f"A run on {images}", "It has not made a step yet."
+    if records:
+        scores = records[-1]
+        seconds, steps = scores["seconds"], scores["step"] + 1
+        title = f"{summary.counted(scores['surprising'], 'surprising cluster')} so far in {images}"
+        total = schedule.count_steps(description.config, description.images)
+        sentence = f"Not finished: step {steps:,} of {total:,}, stage {scores['stage']}."
     if finished:
         scores = read_result(run.result)
-        title = summary.finished_title(len(scores["clusters"]), description.images)
-        sentence = summary.finished_sentence(row["nats"] for row in scores["clusters"])
         seconds = scores["seconds"]
-    elif last:
-        scores = last
-        total = schedule.count_steps(description.config, description.images)
-        title = summary.running_title(last["surprising"], description.images)
-        sentence = summary.running_sentence(steps, total, last["stage"])
-    else:
-        scores = None
-        title, sentence = f"A run on {summary.counted(description.images, 'image')}", "It has not made a step yet."
+        title = f"{summary.counted(len(scores['clusters']), 'cluster')} in {images}"
+        sentence = summary.finished_sentence(row["nats"] for row in scores["clusters"])
     return {
         "finished": finished,
         "title": title,
         "sentence": sentence,
         "facts": summary.facts(description, scores, seconds, steps),
-        "curves": history.curves(records),
+        "curves": summary.curves(records),
         "newest": newest(run),
     }
 
@@ -140,7 +137,7 @@ def _about(run: RunFolder, description: Description, pictures: Pictures) -> Cont
         "source": printable(pictures.source),
         "own": pictures.own,
         "program": __version__,
-        "settings": {name: printable(value) for name, value in flat_settings(description).items()},
+        "settings": {name: printable(value) for name, value in summary.flat_settings(description).items()},
     }
 
 
