@@ -53,8 +53,8 @@ from converge_to_surprise.model.assessment import evaluate
 from converge_to_surprise.runs import checkpoint
 from converge_to_surprise.runs.labels import KEEP, SavedOutputs, write_labels
 from converge_to_surprise.search import neighbors, sampler, schedule
-from converge_to_surprise.search.readahead import announce
 from converge_to_surprise.search.restarts import Restarts
+from converge_to_surprise.search.sampler import announce
 from converge_to_surprise.search.trainer import Trainer
 
 SIZES = [62_500, 125_000, 500_000, 1_000_000]

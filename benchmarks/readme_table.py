@@ -19,6 +19,7 @@ import pandas as pd
 import rows
 
 from converge_to_surprise.experiments import result_tables as tables
+from converge_to_surprise.experiments.plan import FULL, VARIANTS
 from converge_to_surprise.experiments.result_tables import (
     ABSENT,
     METRICS,
@@ -28,7 +29,6 @@ from converge_to_surprise.experiments.result_tables import (
     mean_text,
     percent,
 )
-from converge_to_surprise.experiments.variants import FULL, VARIANTS
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(

@@ -19,17 +19,15 @@ from sklearn.datasets import fetch_openml, load_digits
 
 from ..config.images import ImageOptions
 from ..config.presets import canonical
-from .array_file import read_arrays
+from .array_file import find_idx, labels_beside, looks_like_idx, read_arrays, read_idx
 from .arrays import Sizing
 from .cache import Decoded, Progress, cached
 from .decode import Shape
 from .formats import readable
-from .idx import find_idx, labels_beside, looks_like_idx, read_idx
-from .listing import Listing, list_folder, looks_like_classes, with_folder_classes
+from .listing import SUFFIXES, Listing, list_folder, list_table, looks_like_classes, with_folder_classes
 from .shared_decoding import shared_decoder
 from .skipped import SkippedFile, first_reasons
 from .store import ImageStore, to_store
-from .tables import SUFFIXES, list_table
 from .working_size import array_size, size_like
 
 Split = Literal["train", "test"]
@@ -58,9 +56,6 @@ NAMED: dict[str, _OpenML | None] = {
 }
 FASHION = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 """The classes of Fashion-MNIST."""
-
-
-FASHION = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
 
 def class_name(dataset: str, number: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from .variants import FULL, VARIANTS
+from .plan import FULL, VARIANTS
 
 METRICS = ["acc", "nmi", "ari"]
 COLUMNS = (

@@ -14,7 +14,7 @@ import torch
 from .. import __version__
 from ..config.images import ImageOptions
 from ..config.presets import canonical
-from ..core.panels import Panel, choose_panels
+from ..core.metrics import Panel, choose_panels
 from ..data import datasets
 from ..data.cache import Progress
 from ..data.store import ImageStore, fingerprint
