@@ -62,7 +62,6 @@ WRITTEN = 25_000
 """Images that are made and written together."""
 WARM = 5
 """Steps before those that are timed."""
-RESULTS = rows.RESULTS / "bigdata.csv"
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -209,7 +208,7 @@ def _read_bytes() -> int:
 
 
 def main() -> None:
-    parser = rows.parser(__doc__, pool=neighbors.POOL, side=8, width=4, steps=50, threads=1)
+    parser = rows.parser(__doc__, "bigdata.csv", pool=neighbors.POOL, side=8, width=4, steps=50, threads=1)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--work", type=Path, help="folder for the images: they take side² bytes each")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
@@ -218,7 +217,7 @@ def main() -> None:
     if options.cold:
         with tempfile.TemporaryDirectory(dir=options.work) as folder:
             found = cold(Path(folder))
-        rows.append_rows(RESULTS, found)
+        rows.append_rows(options.save, found)
         print(found)
         return
     fewest = 250 * (WARM + options.steps + 2)
@@ -235,8 +234,8 @@ def main() -> None:
             write_store(path, size, options.side)
             words = [sys.executable, __file__, *sys.argv[1:], "--measure", str(path)]
             ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-        rows.append_rows(RESULTS, json.loads(ended.stdout.splitlines()[-1]))
-    print(readme_table.bigdata(RESULTS.parent))
+        rows.append_rows(options.save, json.loads(ended.stdout.splitlines()[-1]))
+    print(readme_table.bigdata(options.save.parent))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def summary(records: list[Record], stage: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = rows.parser(__doc__, explore=12, strong=12, threads=available_threads())
+    parser = rows.parser(__doc__, "dynamics.csv", explore=12, strong=12, threads=available_threads())
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     options = parser.parse_args()
     images, _ = striped_images(600, side=12)
@@ -58,7 +58,7 @@ def main() -> None:
             print(f"seed {seed}  {stage:<12}  {shown}", flush=True)
         about = {"seed": seed, "threads": options.threads}
         stages = [{**about, "stage": stage, **figures} for stage, figures in found.items()]
-        rows.append_rows(rows.RESULTS / "dynamics.csv", stages)
+        rows.append_rows(options.save, stages)
 
 
 if __name__ == "__main__":

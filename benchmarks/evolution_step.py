@@ -24,7 +24,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import rows
@@ -101,7 +100,6 @@ def vmap_speed(first: Tensor, second: Tensor, members: int) -> float:
 def main() -> None:
     parser = rows.parser(__doc__, members=32, images=3000, threads=available_threads(), rounds=3, vmap_members=16)
     parser.add_argument("--no-vmap", action="store_true")
-    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
     options = parser.parse_args()
 
     rng = np.random.default_rng(0)

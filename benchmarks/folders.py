@@ -21,8 +21,6 @@ import itertools
 import json
 import os
 import struct
-import subprocess
-import sys
 import tempfile
 import time
 import zlib
@@ -116,12 +114,6 @@ def _bomb() -> bytes:
     return bytes(png)
 
 
-def cts(*words: object) -> str:
-    command = [sys.executable, "-m", "converge_to_surprise", *map(str, words)]
-    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
-
-
 class Fit(NamedTuple):
     """One of the runs that are compared."""
 
@@ -139,10 +131,10 @@ def fit(wanted: Fit, threads: int) -> dict[str, Any]:
     train, test = (root / kind / "train", root / kind / "test") if folder else (root / f"{kind}-{form}.npz",) * 2
     run = root / f"{kind}-{form}-{seed}"
     began = time.monotonic()
-    cts("fit", train, "--out", run, "--seed", seed, "--threads", threads, "--n-init", 1, "--no-report")
+    rows.cts("fit", train, "--out", run, "--seed", seed, "--threads", threads, "--n-init", 1, "--no-report")
     row: dict[str, Any] = {"kind": kind, "form": form, "seed": seed, "seconds": round(time.monotonic() - began)}
     for part, source, split in (("train", train, "train"), ("held_out", test, "train" if folder else "test")):
-        found = json.loads(cts("evaluate", run, source, "--split", split, "--json"))
+        found = json.loads(rows.cts("evaluate", run, source, "--split", split, "--json"))
         row |= {f"{part}_{name}": found[f"{name}_both"] for name in ("acc", "nmi", "n_clusters")}
         row[f"{part}_images"] = found["images"]
     if folder:
@@ -185,7 +177,6 @@ def main() -> None:
     parser = rows.parser(__doc__, seeds=3, threads=1, jobs=1)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--forms", nargs="+", default=list(FORMS), choices=FORMS)
-    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)

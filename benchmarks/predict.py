@@ -93,7 +93,6 @@ def megabytes(model: Path, count: int, folder: Path) -> float:
 def main() -> None:
     parser = rows.parser(__doc__, threads=2)
     parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 200_000])
-    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     model = a_model()

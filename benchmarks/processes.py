@@ -9,17 +9,13 @@ each run's history. ``--save benchmarks/results/speed.csv`` appends the figures 
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import rows
 
 from converge_to_surprise.search.threads import available_threads
@@ -34,24 +30,16 @@ PER_STEP = {"relaxed": 250, "evolution": 1000}
 def views_per_second(folder: Path, source: Path, search: str, steps: int, processes: int, threads: int) -> float:
     """Of the median step after the first few, which load and warm up."""
     out = folder / f"{search}-{processes}-{time.monotonic_ns()}"
-    words = ["fit", source, "--out", out, "--threads", threads, "--processes", processes, "--no-report"]
     epochs = -(-steps * PER_STEP[search] // len(np.load(source, mmap_mode="r")))
-    words += [*SEARCHES[search].split(), "--schedule", f"search={search}:{epochs}"]
-    command = [sys.executable, "-m", "converge_to_surprise", *map(str, words)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"})
-    records = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
-    settled = records[len(records) // 5 :]
-    speeds = [
-        (later["views"] - earlier["views"]) / (later["seconds"] - earlier["seconds"])
-        for earlier, later in pairwise(settled)
-    ]
-    return float(statistics.median(speeds))
+    options = [*SEARCHES[search].split(), "--schedule", f"search={search}:{epochs}", "--no-report"]
+    rows.cts("fit", source, "--out", out, "--threads", threads, "--processes", processes, *options)
+    records = pd.read_json(out / "history.jsonl", lines=True)
+    settled = records[len(records) // 5 :].diff().dropna(subset="views")
+    return float((settled["views"] / settled["seconds"]).median())
 
 
 def main() -> None:
-    parser = rows.parser(__doc__, rounds=3, steps=60, processes=2, threads=available_threads())
-    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
-    options = parser.parse_args()
+    options = rows.parser(__doc__, rounds=3, steps=60, processes=2, threads=available_threads()).parse_args()
     figures: dict[str, tuple[float, str]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -9,6 +9,7 @@ on any of the pages; NAME is one of ``TABLES``. Of several rows about the same t
 
 from __future__ import annotations
 
+import argparse
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -303,7 +304,7 @@ def renewed(text: str, folder: Path) -> str:
 
 
 def main() -> int:
-    parser = rows.parser(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", type=Path, nargs="*", metavar="PAGE", help="README.md and docs/**/*.md unless given")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--results", type=Path, default=rows.RESULTS)

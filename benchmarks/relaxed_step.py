@@ -165,7 +165,6 @@ def main() -> None:
     parser = rows.parser(__doc__, batch=250, threads=available_threads(), rounds=5)
     parser.add_argument("--fit", default="", help="a data set: also run it whole and show where the time went")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     population.keep_small_blocks()

@@ -79,12 +79,21 @@ def append_rows(file: Path, rows: Iterable[Mapping[str, object]]) -> None:
     write_rows(file, [*read_rows(file), *({**row, **{k: v for k, v in about.items() if k not in row}} for row in rows)])
 
 
-def parser(description: str | None, **defaults: int) -> argparse.ArgumentParser:
+def parser(description: str | None, save: str | None = None, **defaults: int) -> argparse.ArgumentParser:
     """A parser of a benchmark's options: a whole number ``--name`` for every default, and ``--save FILE``."""
     found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    file = None if save is None else RESULTS / save
+    found.add_argument("--save", type=Path, default=file, help="CSV file to which the figures are appended")
     for name, default in defaults.items():
         found.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
     return found
+
+
+def cts(*words: object) -> str:
+    """What a command of the program prints."""
+    command = [sys.executable, "-m", "converge_to_surprise", *map(str, words)]
+    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
 
 
 def show_speed(figures: Figures, threads: int, file: Path | None) -> None:
