@@ -33,8 +33,8 @@ def views_per_second(folder: Path, source: Path, search: str, steps: int, proces
     epochs = -(-steps * PER_STEP[search] // len(np.load(source, mmap_mode="r")))
     options = [*SEARCHES[search].split(), "--schedule", f"search={search}:{epochs}", "--no-report"]
     rows.cts("fit", source, "--out", out, "--threads", threads, "--processes", processes, *options)
-    records = pd.read_json(out / "history.jsonl", lines=True)
-    settled = records[len(records) // 5 :].diff().dropna(subset="views")
+    records = pd.read_json(out / "history.jsonl", lines=True)[["views", "seconds"]]
+    settled = records[len(records) // 5 :].diff().dropna()
     return float((settled["views"] / settled["seconds"]).median())
 
 
