@@ -30,14 +30,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import readme_table
 import rows
 import torch
@@ -49,11 +50,11 @@ from converge_to_surprise.core.augment import augment
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.store import check_clusterable, fingerprint
 from converge_to_surprise.model.assessment import evaluate
-from converge_to_surprise.runs import checkpoint, session
-from converge_to_surprise.runs.labels import SavedOutputs, write_labels
+from converge_to_surprise.runs import checkpoint
+from converge_to_surprise.runs.labels import KEEP, SavedOutputs, write_labels
 from converge_to_surprise.search import neighbors, sampler, schedule
-from converge_to_surprise.search.readahead import announce
 from converge_to_surprise.search.restarts import Restarts
+from converge_to_surprise.search.sampler import announce
 from converge_to_surprise.search.trainer import Trainer
 
 SIZES = [62_500, 125_000, 500_000, 1_000_000]
@@ -61,7 +62,7 @@ WRITTEN = 25_000
 """Images that are made and written together."""
 WARM = 5
 """Steps before those that are timed."""
-RESULTS = rows.RESULTS / "bigdata.csv"
+Bytes = npt.NDArray[np.uint8]
 
 
 def write_store(path: Path, count: int, side: int) -> None:
@@ -70,47 +71,40 @@ def write_store(path: Path, count: int, side: int) -> None:
     small = torch.from_numpy(load_digits().images / 16).float()[:, None]
     digits = F.interpolate(small, (side, side), mode="bilinear", align_corners=False)
     changes = Augmentation(rotation=15, crop=1, brightness=0.3, contrast=0.3, sampling="bilinear", fill="image")
-    with path.open("wb") as file:
-        _write_header(file, count, side)
-        for start in range(0, count, WRITTEN):
-            chosen = torch.randint(len(digits), (min(WRITTEN, count - start),), generator=generator)
-            pictures = augment(digits[chosen], changes, generator, signed=False)
-            pictures += 0.05 * torch.randn(pictures.shape, generator=generator)
-            file.write((pictures.clamp(0, 1) * 255).to(torch.uint8).numpy().tobytes())
-        file.flush()
-        os.fsync(file.fileno())
+
+    def block(count: int) -> Bytes:
+        chosen = torch.randint(len(digits), (count,), generator=generator)
+        pictures = augment(digits[chosen], changes, generator, signed=False)
+        pictures += 0.05 * torch.randn(pictures.shape, generator=generator)
+        return (pictures.clamp(0, 1) * 255).to(torch.uint8)[:, 0].numpy()
+
+    _write(path, (count, side, side), block)
 
 
-def _write_header(file: IO[bytes], count: int, side: int) -> None:
-    shape = (count, side, side)
-    np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
+def _write(path: Path, shape: tuple[int, int, int], block: Callable[[int], Bytes]) -> None:
+    """An .npy file of images, made block by block and written to the disk."""
+    file = np.lib.format.open_memmap(path, "w+", np.uint8, shape)
+    for start in range(0, len(file), WRITTEN):
+        file[start : start + WRITTEN] = block(min(WRITTEN, len(file) - start))
+    file.flush()
 
 
-class Meter:
+class Meter(rows.MemoryWatch):
     """Seconds and peak memory of the parts of a run."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.wall: dict[str, float] = {}
-        self.megabytes: dict[str, float] = {}
-        self._part = "start"
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        while True:
-            with open("/proc/self/status") as status:
-                (own,) = (int(line.split()[1]) for line in status if line.startswith("RssAnon"))
-            self.megabytes[self._part] = max(self.megabytes.get(self._part, 0.0), own / 1024)
-            time.sleep(0.01)
+        super().__init__()
 
     @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        self._part = name
+    def measured(self, part: str) -> Iterator[None]:
+        self.part = part
         began = time.process_time(), time.perf_counter()
         yield
-        self.seconds[name] = time.process_time() - began[0]
-        self.wall[name] = time.perf_counter() - began[1]
-        self._part = "between"
+        self.seconds[part] = time.process_time() - began[0]
+        self.wall[part] = time.perf_counter() - began[1]
+        self.part = "between"
 
 
 def a_config(threads: int, width: int) -> Config:
@@ -128,7 +122,7 @@ def some_steps(trainer: Trainer, first: int, count: int, meter: Meter, name: str
     trainer.step = first
     records = trainer.run()
     times = []
-    with meter.part(name):
+    with meter.measured(name):
         for _ in range(count):
             began = time.process_time()
             next(records)
@@ -143,65 +137,49 @@ def measure(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     neighbors.POOL = options.pool
     torch.set_num_threads(options.threads)
     meter = Meter()
-    with meter.part("opening"):
+    with meter.measured("opening"):
         store = datasets.load(str(path)).train
         check_clusterable(store, str(path))
-    with meter.part("fingerprint"):
+    with meter.measured("fingerprint"):
         fingerprint(store.images)
     config = a_config(options.threads, options.width)
-    with meter.part("initialization"):
+    with meter.measured("initialization"):
         search = Restarts(store.images, config)
-        search.keep = session.KEEP
+        search.keep = KEEP
         trainer = search.trainer
     batches = schedule.batches_per_epoch(len(store), config.relaxed.batch_size)
     middle = (batches - WARM - options.steps) // 2
     some_steps(trainer, 0, 1, meter, "neighbors by pixels")  # which come before the first step
     steps = {"search": some_steps(trainer, middle, WARM + options.steps, meter, "search")}
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        with meter.part("checkpoint"):
+        with meter.measured("checkpoint"):
             saved = checkpoint.save(Path(folder) / "checkpoints", search.snapshot())
             checkpoint_bytes = saved.with_suffix(".safetensors").stat().st_size
         some_steps(trainer, batches, 1, meter, "merge")
         some_steps(trainer, batches + 1, 1, meter, "neighbors by features")
         steps["refine"] = some_steps(trainer, batches + 1 + middle, WARM + options.steps, meter, "refine")
-        with meter.part("labeling"):
+        with meter.measured("labeling"):
             fitted = search.finish()
-        with meter.part("finishing"):
+        with meter.measured("finishing"):
             evaluate(fitted.model, fitted.outputs, None, both=True)
             write_labels(Path(folder) / "labels.csv", fitted, None)
             SavedOutputs.of(fitted).save(Path(folder) / "outputs.safetensors")
+    table = pd.DataFrame({"cpu_seconds": meter.seconds, "wall_seconds": meter.wall, "step_cpu_seconds": steps})
+    table["megabytes"] = pd.Series(meter.megabytes)
+    table.loc["checkpoint", "checkpoint_bytes"] = checkpoint_bytes
+    whole = table[["cpu_seconds", "wall_seconds"]].sum().to_dict() | {"megabytes": max(meter.megabytes.values())}
     about = {"images": len(store), "pool": options.pool, "threads": options.threads}
-    stages: list[dict[str, Any]] = [
-        {
-            **about,
-            "stage": name,
-            "cpu_seconds": meter.seconds[name],
-            "wall_seconds": meter.wall[name],
-            "step_cpu_seconds": steps.get(name),
-            "megabytes": meter.megabytes.get(name),
-            "checkpoint_bytes": checkpoint_bytes if name == "checkpoint" else None,
-        }
-        for name in meter.seconds
+    stages = [
+        {**about, "stage": name, **row.dropna().to_dict()} for name, row in table.loc[list(meter.seconds)].iterrows()
     ]
-    whole = {
-        "cpu_seconds": sum(meter.seconds.values()),
-        "wall_seconds": sum(meter.wall.values()),
-        "megabytes": max(meter.megabytes.values()),
-        "n_clusters": fitted.model.n_clusters,
-    }
-    return [*stages, {**about, "stage": "whole run", **whole}]
+    return [*stages, {**about, "stage": "whole run", **whole, "n_clusters": fitted.model.n_clusters}]
 
 
 def cold(folder: Path) -> list[dict[str, Any]]:
     """Read batches of 250 of a million images of 32x32 from a disk, in two orders."""
     images, path = 1_000_000, folder / "cold.npy"
-    noise = np.random.default_rng(0).integers(0, 256, (10_000, 32, 32), dtype=np.uint8).tobytes()
-    with path.open("wb") as file:
-        _write_header(file, images, 32)
-        for _ in range(images // 10_000):
-            file.write(noise)
-        file.flush()
-        os.fsync(file.fileno())
+    noise = np.random.default_rng(0).integers(0, 256, (WRITTEN, 32, 32), dtype=np.uint8)
+    _write(path, (images, 32, 32), lambda count: noise[:count])
     whole = torch.randperm(images, generator=torch.Generator().manual_seed(0))
     found = []
     for name in ("own order", "one permutation"):
@@ -230,21 +208,16 @@ def _read_bytes() -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = rows.parser(__doc__, "bigdata.csv", pool=neighbors.POOL, side=8, width=4, steps=50, threads=1)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--pool", type=int, default=neighbors.POOL)
-    parser.add_argument("--side", type=int, default=8)
-    parser.add_argument("--width", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--work", type=Path, default=None, help="folder for the images: they take side² bytes each")
-    parser.add_argument("--measure", type=Path, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--work", type=Path, help="folder for the images: they take side² bytes each")
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--cold", action="store_true", help="only what batches cost that are not in memory")
     options = parser.parse_args()
     if options.cold:
         with tempfile.TemporaryDirectory(dir=options.work) as folder:
             found = cold(Path(folder))
-        rows.append_rows(RESULTS, found)
+        rows.append_rows(options.save, found)
         print(found)
         return
     fewest = 250 * (WARM + options.steps + 2)
@@ -261,8 +234,8 @@ def main() -> None:
             write_store(path, size, options.side)
             words = [sys.executable, __file__, *sys.argv[1:], "--measure", str(path)]
             ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-        rows.append_rows(RESULTS, json.loads(ended.stdout.splitlines()[-1]))
-    print(readme_table.bigdata(RESULTS.parent))
+        rows.append_rows(options.save, json.loads(ended.stdout.splitlines()[-1]))
+    print(readme_table.bigdata(options.save.parent))
 
 
 if __name__ == "__main__":

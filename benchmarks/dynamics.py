@@ -10,7 +10,6 @@ clusters (D_k >= tau) and active clusters. Appends the figures to benchmarks/res
 
 from __future__ import annotations
 
-import argparse
 import statistics
 
 import rows
@@ -43,11 +42,8 @@ def summary(records: list[Record], stage: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = rows.parser(__doc__, "dynamics.csv", explore=12, strong=12, threads=available_threads())
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--explore", type=int, default=12, help="epochs of pure evolution")
-    parser.add_argument("--strong", type=int, default=12, help="epochs with, and for comparison without, consolidation")
-    parser.add_argument("--threads", type=int, default=available_threads())
     options = parser.parse_args()
     images, _ = striped_images(600, side=12)
     explore = Stage("explore", "evolution", options.explore)
@@ -62,7 +58,7 @@ def main() -> None:
             print(f"seed {seed}  {stage:<12}  {shown}", flush=True)
         about = {"seed": seed, "threads": options.threads}
         stages = [{**about, "stage": stage, **figures} for stage, figures in found.items()]
-        rows.append_rows(rows.RESULTS / "dynamics.csv", stages)
+        rows.append_rows(options.save, stages)
 
 
 if __name__ == "__main__":

@@ -11,21 +11,19 @@ Prints views per second of
 - vmap:   the same update by ``torch.func.vmap`` over stacked weights, 16 members at a time as in the paper;
 
 and the peak memory of the process up to the end of the updates. Bare and update alternate, so that both see the same
-machine; each figure is the median of the rounds. ``--save
-benchmarks/results/speed.csv`` appends them to that file.
+machine; each figure is the median of the rounds. ``--save benchmarks/results/speed.csv`` appends them to that file.
 """
 
 from __future__ import annotations
 
-import argparse
+import operator
 import resource
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import rows
@@ -42,12 +40,6 @@ from converge_to_surprise.search.trainer import Trainer
 
 CHUNKS = (50, 100, 150, 250, 500)
 SIDE = 28
-
-
-def seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
 
 
 def bare_ways(network: ResNet9, views: Tensor, threads: int) -> dict[str, Callable[[], None]]:
@@ -67,29 +59,18 @@ def bare_ways(network: ResNet9, views: Tensor, threads: int) -> dict[str, Callab
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             list(pool.map(lambda part: forward(part[0], part[1], chunk), pairwise(cuts)))
 
-    def in_mode(way: Callable[[int], None], chunk: int, training: bool) -> Callable[[], None]:
-        def run() -> None:
-            network.train(training)
-            way(chunk)
-
-        return run
+    def in_mode(way: Callable[[int], None], chunk: int, training: bool) -> None:
+        network.train(training)
+        way(chunk)
 
     return {
-        f"chunk {chunk}, {name}, {'training' if training else 'evaluation'} mode": in_mode(way, chunk, training)
+        f"chunk {chunk}, {name}, {'training' if training else 'evaluation'} mode": partial(
+            in_mode, way, chunk, training
+        )
         for chunk in CHUNKS
         for name, way in (("operators", by_operators), ("pool", by_pool))
         for training in (True, False)
     }
-
-
-def best_way(ways: dict[str, Callable[[], None]]) -> tuple[str, Callable[[], None]]:
-    """The fastest by the median of five alternating tries."""
-    tries: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(5):
-        for name, way in ways.items():
-            tries[name].append(seconds(way))
-    name = min(tries, key=lambda name: statistics.median(tries[name]))
-    return name, ways[name]
 
 
 def vmap_speed(first: Tensor, second: Tensor, members: int) -> float:
@@ -113,18 +94,12 @@ def vmap_speed(first: Tensor, second: Tensor, members: int) -> float:
         pair = [torch.vmap(labels, in_dims=(0, None))(stacked, view) for view in (first, second)]
         evolution.tell(theta, surprise.surprise(surprise.count(pair[0], pair[1], 64)), generation)
 
-    return 2 * len(first) * members / seconds(update)
+    return 2 * len(first) * members / rows.taking_turns({"update": update}, 1)["update"][0]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--members", type=int, default=32)
-    parser.add_argument("--images", type=int, default=3000)
-    parser.add_argument("--threads", type=int, default=available_threads())
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--vmap-members", type=int, default=16, help="members at a time: 16 in the paper")
+    parser = rows.parser(__doc__, members=32, images=3000, threads=available_threads(), rounds=3, vmap_members=16)
     parser.add_argument("--no-vmap", action="store_true")
-    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
     options = parser.parse_args()
 
     rng = np.random.default_rng(0)
@@ -140,41 +115,31 @@ def main() -> None:
     views = channels_last(torch.rand(options.images, 1, SIDE, SIDE))
     network = ResNet9(1, 64)
     next(updates)  # warm-up
-    way = best_way(bare_ways(network, views, options.threads))
-    bares: list[float] = []
-    speeds: list[float] = []
-    ratios: list[float] = []
+    ways = bare_ways(network, views, options.threads)
+    tries = rows.taking_turns(ways, 5)
+    best = min(tries, key=lambda name: statistics.median(tries[name]))
+    # Bare passes of half a second and more on both sides of every update: machines change their speed.
+    around = {f"bare {number}": ways[best] for number in range(5)}
+    bares, speeds = list[float](), list[float]()
     for number in range(options.rounds):
-        # Bare passes of half a second and more on both sides of every update: machines change their speed.
-        around = [len(views) / seconds(way[1]) for _ in range(5)]
-        began = time.perf_counter()
-        next(updates)
-        speeds.append(2 * options.images * options.members / (time.perf_counter() - began))
-        around += [len(views) / seconds(way[1]) for _ in range(5)]
-        bares.append(statistics.median(around))
-        ratios.append(speeds[-1] / bares[-1])
-        print(f"round {number}: bare {bares[-1]:,.0f} ({way[0]}), update {speeds[-1]:,.0f} views/s", flush=True)
+        works = {**around, "update": lambda: next(updates), **{f"{name} after": ways[best] for name in around}}
+        spent = {name: seconds for name, (seconds,) in rows.taking_turns(works, 1).items()}
+        speeds.append(2 * options.images * options.members / spent.pop("update"))
+        bares.append(len(views) / statistics.median(spent.values()))
+        print(f"round {number}: bare {bares[-1]:,.0f} ({best}), update {speeds[-1]:,.0f} views/s", flush=True)
     bare, update = statistics.median(bares), statistics.median(speeds)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
     torch.set_num_threads(options.threads)
     vmap = None if options.no_vmap else vmap_speed(views.contiguous(), views.contiguous(), options.vmap_members)
-    if vmap:
-        print(
-            f"vmap, {options.vmap_members} members at a time: {vmap:,.0f} views/s; "
-            f"update is {update / vmap:.1f} times that"
-        )
     figures = {
         "bare forward pass": (bare, "views/s"),
         "update": (update, "views/s"),
-        "update / bare": (statistics.median(ratios), "ratio"),
+        "update / bare": (statistics.median(map(operator.truediv, speeds, bares)), "ratio"),
         "one update": (2 * options.images * options.members / update, "s"),
         "peak memory": (peak, "MB"),
         **({"update by vmap": (vmap, "views/s")} if vmap else {}),
     }
-    for what, (value, unit) in figures.items():
-        print(f"{what:<18} {value:10,.2f} {unit}")
-    if options.save:
-        rows.append_speed(options.save, "evolution_step", options.threads, figures)
+    rows.show_speed(figures, options.threads, options.save)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Do pictures in folders give the clusters that the same images in an array give?
 
 Writes the embedded digits as PNG and JPEG files, each twice (the second time moved by a pixel), with a folder per class
-and a set of broken files, in gray, in color and dark on light paper; fits three forms of them, predicts what was held
-out, compares the clusters with the classes:
+and a set of broken files, in gray, in color and dark on light paper; fits three forms of them, compares the clusters of
+these images and of held-out ones with the classes:
 
 - folder: the files;
 - array: what Pillow reads from these files, in the order in which the folder lists them. Nothing but the way differs;
@@ -16,13 +16,14 @@ Also counts which of the broken files were quarantined.
 
 from __future__ import annotations
 
-import argparse
-import csv
+import io
+import itertools
+import json
 import os
-import subprocess
-import sys
+import struct
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -31,10 +32,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import rows
 from PIL import Image
 
-from converge_to_surprise.core.metrics import accuracy, normalized_mutual_information
 from converge_to_surprise.data.datasets import load
 
 HELD_OUT = 300
@@ -56,16 +57,17 @@ def colored(images: Bytes) -> Bytes:
     """Yellowish digits on a bluish background, each a little different. (N, 8, 8, 3)"""
     generator = np.random.default_rng(0)
     ink = np.array([1, 0.8, 0.3]) * generator.uniform(0.8, 1, (len(images), 1, 1, 3))
-    background = np.array([0.1, 0.1, 0.3]) * generator.uniform(0.5, 1, (len(images), 1, 1, 3))
-    share = images[..., None] / 255
-    return np.round(255 * (share * ink + (1 - share) * background)).astype(np.uint8)
+    return _printed(images[..., None], ink, np.array([0.1, 0.1, 0.3]) * generator.uniform(0.5, 1, ink.shape))
 
 
 def on_paper(images: Bytes) -> Bytes:
     """Dark digits on light paper, each a little different. (N, 8, 8)"""
     generator = np.random.default_rng(0)
     ink = generator.uniform(0.05, 0.3, (len(images), 1, 1))
-    background = generator.uniform(0.7, 0.95, (len(images), 1, 1))
+    return _printed(images, ink, generator.uniform(0.7, 0.95, ink.shape))
+
+
+def _printed(images: Bytes, ink: npt.NDArray[np.float64], background: npt.NDArray[np.float64]) -> Bytes:
     share = images / 255
     return np.round(255 * (share * ink + (1 - share) * background)).astype(np.uint8)
 
@@ -73,31 +75,22 @@ def on_paper(images: Bytes) -> Bytes:
 KINDS: dict[str, Callable[[Bytes], Bytes]] = {"gray": lambda images: images, "color": colored, "paper": on_paper}
 
 
-def write_folder(images: Bytes, labels: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], folder: Path) -> None:
+def write_folder(images: Bytes, labels: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], folder: Path) -> Bytes:
+    """Write some of the images as files, a folder per class; returns what Pillow reads from them."""
+    read = []
     for position in positions:
-        path = folder / f"digit {labels[position]}" / f"{position:05d}"
+        path = folder / f"digit {labels[position]}" / f"{position:05d}.{'png' if position % 3 else 'jpg'}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        picture = Image.fromarray(images[position])
-        if position % 3 == 0:
-            picture.save(path.with_suffix(".jpg"), quality=98, subsampling=0)
-        else:
-            picture.save(path.with_suffix(".png"))
-
-
-def read_folder(folder: Path, labels: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> Bytes:
-    """What Pillow reads from the files of these images."""
-    stems = [folder / f"digit {labels[position]}" / f"{position:05d}" for position in positions]
-    paths = [
-        stem.with_suffix(".jpg" if position % 3 == 0 else ".png")
-        for stem, position in zip(stems, positions, strict=True)
-    ]
-    return np.stack([np.asarray(Image.open(path)) for path in paths])
+        Image.fromarray(images[position]).save(path, quality=98, subsampling=0)  # which PNG ignores
+        read.append(np.asarray(Image.open(path)))
+    return np.stack(read)
 
 
 def write_broken(folder: Path) -> set[str]:
     """Files that no one can read, one of each kind; returns their names."""
     place = folder / "digit 0"
     good = next(place.glob("*.png")).read_bytes()
+    before = {f"digit 0/{path.name}" for path in place.iterdir()}
     (place / "truncated.png").write_bytes(good[: len(good) // 2])
     (place / "empty.png").touch()
     (place / "text.jpg").write_text("not a picture")
@@ -106,51 +99,19 @@ def write_broken(folder: Path) -> set[str]:
     (place / "bomb.png").write_bytes(_bomb())
     os.mkfifo(place / "pipe.png")
     (place / "odd \n'name\".png").write_bytes(b"\x89PNG")
-    (place / "around").symlink_to(folder)
-    names = (
-        "truncated.png",
-        "empty.png",
-        "text.jpg",
-        "link.png",
-        "loop.png",
-        "bomb.png",
-        "pipe.png",
-        "odd \n'name\".png",
-    )
-    return {f"digit 0/{name}" for name in names}
+    broken = {f"digit 0/{path.name}" for path in place.iterdir()} - before
+    (place / "around").symlink_to(folder)  # is passed over
+    return broken
 
 
 def _bomb() -> bytes:
     """A PNG whose header claims 100,000 x 100,000 pixels."""
-    import struct
-    import zlib
-
-    def part(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 0, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", zlib.compress(b"\0" * 1000)) + part(b"IEND", b"")
-    )
-
-
-def cts(*words: object) -> None:
-    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
-    command = [sys.executable, "-m", "converge_to_surprise", *map(str, words)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
-
-
-def judged(path: Path, classes: dict[str, int]) -> dict[str, float]:
-    with path.open(encoding="utf-8", newline="") as file:
-        labeled = list(csv.DictReader(file))
-    found = np.array([int(row["cluster"]) for row in labeled])
-    true = np.array([classes[row.get("path") or row["image"]] for row in labeled])
-    return {
-        "images": len(labeled),
-        "acc": accuracy(found, true),
-        "nmi": normalized_mutual_information(found, true),
-        "n_clusters": len(np.unique(found)),
-    }
+    content = io.BytesIO()
+    Image.new("L", (1, 1)).save(content, "PNG")
+    png = bytearray(content.getvalue())  # 8 bytes of signature, 4 of length, then the header with its checksum
+    png[16:24] = struct.pack(">II", 100_000, 100_000)
+    png[29:33] = struct.pack(">I", zlib.crc32(png[12:29]))
+    return bytes(png)
 
 
 class Fit(NamedTuple):
@@ -160,27 +121,24 @@ class Fit(NamedTuple):
     form: str
     seed: int
     root: Path
-    known: tuple[dict[str, int], dict[str, int]]
-    """Classes of the images that are learned from, and of those held out."""
     broken: set[str]
 
 
 def fit(wanted: Fit, threads: int) -> dict[str, Any]:
-    """Fit, predict what was held out, and judge both; of a folder also what was quarantined."""
-    kind, form, seed, root, known, broken = wanted
+    """Fit, and compare both parts with their classes; of a folder also what was quarantined."""
+    kind, form, seed, root, broken = wanted
     folder = form == "folder"
     train, test = (root / kind / "train", root / kind / "test") if folder else (root / f"{kind}-{form}.npz",) * 2
     run = root / f"{kind}-{form}-{seed}"
     began = time.monotonic()
-    cts("fit", train, "--out", run, "--seed", seed, "--threads", threads, "--n-init", 1, "--no-report")
-    seconds = time.monotonic() - began
-    cts("predict", run, test, "--out", run / "new.csv", *(() if folder else ("--split", "test")))
-    row: dict[str, Any] = {"kind": kind, "form": form, "seed": seed, "seconds": round(seconds)}
-    row |= {f"train_{key}": value for key, value in judged(run / "labels.csv", known[0]).items()}
-    row |= {f"held_out_{key}": value for key, value in judged(run / "new.csv", known[1]).items()}
+    rows.cts("fit", train, "--out", run, "--seed", seed, "--threads", threads, "--n-init", 1, "--no-report")
+    row: dict[str, Any] = {"kind": kind, "form": form, "seed": seed, "seconds": round(time.monotonic() - began)}
+    for part, source, split in (("train", train, "train"), ("held_out", test, "train" if folder else "test")):
+        found = json.loads(rows.cts("evaluate", run, source, "--split", split, "--json"))
+        row |= {f"{part}_{name}": found[f"{name}_both"] for name in ("acc", "nmi", "n_clusters")}
+        row[f"{part}_images"] = found["images"]
     if folder:
-        with (run / "quarantine.csv").open(encoding="utf-8", newline="") as file:
-            aside = {entry["file"] for entry in csv.DictReader(file)}
+        aside = set(pd.read_csv(run / "quarantine.csv")["file"])
         row["broken"], row["quarantined"] = len(broken), len(aside & broken)
         assert aside == broken, f"quarantined {sorted(aside)}, broken are {sorted(broken)}"
     return row
@@ -200,55 +158,40 @@ def split(labels: npt.NDArray[np.int64]) -> Split:
     return Split(learned[np.lexsort((learned, labels[learned]))], held_out)
 
 
-def prepare(kind: str, root: Path, parts: Split) -> Callable[[str, int], Fit]:
-    """Write the digits of a kind in all forms; the result makes the fit of a form and a seed."""
+def prepare(kind: str, root: Path, parts: Split) -> set[str]:
+    """Write the digits of a kind in all forms; returns the names of the broken files among them."""
     images, labels = digits()
     pixels = KINDS[kind](images)
-    decoded = {}
-    for name, positions in parts._asdict().items():
-        write_folder(pixels, labels, positions, root / kind / name)
-        decoded[name] = read_folder(root / kind / name, labels, positions)
-    np.savez(root / f"{kind}-array.npz", x_train=decoded["train"], x_test=decoded["test"])
-    np.savez(root / f"{kind}-original.npz", x_train=pixels[parts.train], x_test=pixels[parts.test])
-    broken = write_broken(root / kind / "train")
-    of_files = {
-        path.relative_to(root / kind / name).as_posix(): int(path.parent.name.split()[1])
-        for name in parts._fields
-        for path in (root / kind / name).glob("*/0*")
+    decoded = {
+        f"x_{name}": write_folder(pixels, labels, positions, root / kind / name)
+        for name, positions in parts._asdict().items()
     }
-    of_arrays = enumerate_classes(labels[parts.train]), enumerate_classes(labels[parts.test])
-
-    def wanted(form: str, seed: int) -> Fit:
-        return Fit(kind, form, seed, root, (of_files, of_files) if form == "folder" else of_arrays, broken)
-
-    return wanted
+    known = {f"y_{name}": labels[positions] for name, positions in parts._asdict().items()}
+    original = {f"x_{name}": pixels[positions] for name, positions in parts._asdict().items()}
+    np.savez(root / f"{kind}-array.npz", allow_pickle=False, **decoded, **known)
+    np.savez(root / f"{kind}-original.npz", allow_pickle=False, **original, **known)
+    return write_broken(root / kind / "train")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser = rows.parser(__doc__, seeds=3, threads=1, jobs=1)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--forms", nargs="+", default=list(FORMS), choices=FORMS)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
-    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         os.environ["CTS_CACHE"] = str(root / "cache")
         parts = split(digits()[1])
-        prepared = [prepare(kind, root, parts) for kind in arguments.kinds]
-        seeds = range(arguments.seeds)
-        todo = [wanted(form, seed) for wanted in prepared for seed in seeds for form in arguments.forms]
+        broken = {kind: prepare(kind, root, parts) for kind in arguments.kinds}
+        todo = [
+            Fit(kind, form, seed, root, broken[kind])
+            for kind, seed, form in itertools.product(arguments.kinds, range(arguments.seeds), arguments.forms)
+        ]
         with ThreadPoolExecutor(arguments.jobs) as pool:
             for row in pool.map(partial(fit, threads=arguments.threads), todo):
                 print(row, flush=True)
                 if arguments.save:
                     rows.append_rows(arguments.save, [row])
-
-
-def enumerate_classes(classes: npt.NDArray[np.int64]) -> dict[str, int]:
-    return {str(index): int(value) for index, value in enumerate(classes)}
 
 
 if __name__ == "__main__":

@@ -8,12 +8,9 @@ from PNG files, in one run; then the memory of `cts predict` itself for 10,000 a
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +29,7 @@ from converge_to_surprise.model.network import channels_last
 
 SIDE = 28
 IMAGES = 3_000
-ROUNDS = 2
+ROUNDS = 6
 
 
 def a_model() -> Model:
@@ -41,18 +38,8 @@ def a_model() -> Model:
     return Model(config, (1, SIDE, SIDE), CalibratedNetwork(network, 10.0, (1,) * network.n_outputs))
 
 
-def best(work: Callable[[], None]) -> float:
-    """Images per second of the fastest of some rounds: what the machine can do when nothing disturbs it."""
-    work()
-    times = []
-    for _ in range(ROUNDS):
-        began = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - began)
-    return IMAGES / min(times)
-
-
 def speeds(model: Model, folder: Path) -> dict[str, float]:
+    """Images per second of the fastest round: what the machine can do when nothing disturbs it."""
     images = torch.randint(256, (IMAGES, 1, SIDE, SIDE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     network = model.active.network
     views = [channels_last(view) for view in make_views(to_float(images[:CHUNK]), model.config.views)]
@@ -75,28 +62,16 @@ def speeds(model: Model, folder: Path) -> dict[str, float]:
             for _ in model.predict(chunk.images):
                 pass
 
-    # Alternating, so that a disturbance of the machine hits all of them.
-    found = {"bare": 0.0, "arrays": 0.0, "files": 0.0}
-    for _ in range(3):
-        for name, work in (("bare", bare), ("arrays", arrays), ("files", files)):
-            found[name] = max(found[name], best(work))
-    return found
+    found = rows.taking_turns({"bare": bare, "arrays": arrays, "files": files}, ROUNDS, warm=True)
+    return {name: IMAGES / min(seconds) for name, seconds in found.items()}
 
 
 MEASURED = """
-import sys, threading, time
+import sys, rows
 from converge_to_surprise import cli
-most = 0
-def watch():
-    global most
-    while True:
-        with open("/proc/self/status") as status:
-            own = [line for line in status if line.startswith("RssAnon")]
-        most = max(most, int(own[0].split()[1]))
-        time.sleep(0.05)
-threading.Thread(target=watch, daemon=True).start()
+watch = rows.MemoryWatch()
 assert cli.main(sys.argv[1:]) == 0
-print(most / 1024, file=sys.stderr)
+print(max(watch.megabytes.values()), file=sys.stderr)
 """
 
 
@@ -109,15 +84,15 @@ def megabytes(model: Path, count: int, folder: Path) -> float:
         pixels[start : start + 10_000] = generator.integers(0, 256, (min(10_000, count - start), SIDE, SIDE))
     pixels.flush()
     words = ["predict", str(model), str(array), "--out", str(folder / f"{count}.csv")]
-    ended = subprocess.run([sys.executable, "-c", MEASURED, *words], check=True, capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", MEASURED, *words], check=True, capture_output=True, text=True, cwd=rows.RESULTS.parent
+    )
     return float(ended.stderr.split()[-1])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = rows.parser(__doc__, threads=2)
     parser.add_argument("--sizes", type=int, nargs="*", default=[10_000, 200_000])
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     model = a_model()
@@ -138,10 +113,7 @@ def main() -> None:
         "files / bare": (found["files"] / found["bare"], "ratio"),
         **memory,
     }
-    for what, (value, unit) in figures.items():
-        print(f"{what:<32} {value:10,.2f} {unit}")
-    if arguments.save:
-        rows.append_speed(arguments.save, "predict", arguments.threads, figures)
+    rows.show_speed(figures, arguments.threads, arguments.save)
 
 
 if __name__ == "__main__":

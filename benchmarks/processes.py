@@ -3,24 +3,19 @@
     python benchmarks/processes.py [--rounds 3] [--steps 60] [--processes 2] [--save FILE]
 
 Runs ``cts fit`` on random 28x28 images in both ways, alternating so that both see the same machine, for the relaxed
-search and for evolution, and takes the views per second of a typical step from each run's history. ``--save
-benchmarks/results/speed.csv`` appends the figures to that file.
+search (``--steps`` steps) and for evolution (a tenth of them), and takes the views per second of a typical step from
+each run's history. ``--save benchmarks/results/speed.csv`` appends the figures to that file.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import rows
 
 from converge_to_surprise.search.threads import available_threads
@@ -35,28 +30,16 @@ PER_STEP = {"relaxed": 250, "evolution": 1000}
 def views_per_second(folder: Path, source: Path, search: str, steps: int, processes: int, threads: int) -> float:
     """Of the median step after the first few, which load and warm up."""
     out = folder / f"{search}-{processes}-{time.monotonic_ns()}"
-    words = ["fit", source, "--out", out, "--threads", threads, "--processes", processes, "--no-report"]
     epochs = -(-steps * PER_STEP[search] // len(np.load(source, mmap_mode="r")))
-    words += [*SEARCHES[search].split(), "--schedule", f"search={search}:{epochs}"]
-    command = [sys.executable, "-m", "converge_to_surprise", *map(str, words)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_WAIT_POLICY": "PASSIVE"})
-    records = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
-    settled = records[len(records) // 5 :]
-    speeds = [
-        (later["views"] - earlier["views"]) / (later["seconds"] - earlier["seconds"])
-        for earlier, later in pairwise(settled)
-    ]
-    return float(statistics.median(speeds))
+    options = [*SEARCHES[search].split(), "--schedule", f"search={search}:{epochs}", "--no-report"]
+    rows.cts("fit", source, "--out", out, "--threads", threads, "--processes", processes, *options)
+    records = pd.read_json(out / "history.jsonl", lines=True)[["views", "seconds"]]
+    settled = records[len(records) // 5 :].diff().dropna()
+    return float((settled["views"] / settled["seconds"]).median())
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=60, help="of the relaxed search; evolution takes a tenth")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=available_threads())
-    parser.add_argument("--save", type=Path, help="a CSV file for the figures")
-    options = parser.parse_args()
+    options = rows.parser(__doc__, rounds=3, steps=60, processes=2, threads=available_threads()).parse_args()
     figures: dict[str, tuple[float, str]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -73,11 +56,7 @@ def main() -> None:
             figures[f"{search}: one process"] = one, "views/s"
             figures[f"{search}: {options.processes} processes"] = several, "views/s"
             figures[f"{search}: {options.processes} processes / one"] = ratio, "ratio"
-            print(
-                f"{search}: {one:,.0f} views/s by one process, {several:,.0f} by {options.processes}: {ratio:.2f} times"
-            )
-    if options.save is not None:
-        rows.append_speed(options.save, "processes", options.threads, figures)
+    rows.show_speed(figures, options.threads, options.save)
 
 
 if __name__ == "__main__":

@@ -11,255 +11,182 @@ from __future__ import annotations
 
 import argparse
 import re
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import rows
-from rich.cells import cell_len, set_cell_size
+
+from converge_to_surprise.experiments import result_tables as tables
+from converge_to_surprise.experiments.plan import FULL, VARIANTS
+from converge_to_surprise.experiments.result_tables import (
+    ABSENT,
+    METRICS,
+    TITLES,
+    duration,
+    markdown,
+    mean_text,
+    percent,
+)
 
 ROOT = Path(__file__).parents[1]
-PUBLISHED = ROOT / "src/converge_to_surprise/experiments/published.csv"
 BLOCK = re.compile(
     r"(<!-- (?P<name>[\w-]+): made by benchmarks/readme_table\.py -->\n).*?(<!-- end of (?P=name) -->)", re.DOTALL
 )
-ABSENT = "–"
-TITLES = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "usps": "USPS", "digits": "digits (scikit-learn)"}
-METRICS = ("acc", "nmi", "ari")
 SECOND_INITIALIZATION = 1000
 """Initialization n of seed s is the run of seed s + 1000 (n - 1)."""
-Row = dict[str, str]
+THREE = "ACC / NMI / ARI"
+PUBLISHED_HEADING = f"the paper: {THREE}, K̂"
 
 
-def newest(found: Iterable[Row], *keys: str) -> list[Row]:
-    """The last row of every combination of the keys' values, in the order of their first rows."""
-    return list({tuple(row[key] for key in keys): row for row in found}.values())
+def newest(folder: Path, name: str, *keys: str) -> pd.DataFrame:
+    """The last row of every combination of the keys' values."""
+    return pd.read_csv(folder / f"{name}.csv").drop_duplicates(list(keys), keep="last")
 
 
-def grouped(found: Iterable[Row], *keys: str) -> dict[tuple[str, ...], list[Row]]:
-    groups: dict[tuple[str, ...], list[Row]] = {}
-    for row in found:
-        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
-    return groups
-
-
-def values(group: Iterable[Row], name: str, scale: float = 1.0) -> list[float]:
-    """The numbers of a column, without the empty fields."""
-    return [scale * float(row[name]) for row in group if row[name] != ""]
-
-
-def spread(numbers: Sequence[float], digits: int = 1) -> str:
-    """Mean and population standard deviation.
-
-    >>> spread([97.0, 99.0]), spread([97.0]), spread([])
-    ('98.0 ± 1.0', '97.0', '–')
-    """
-    if not numbers:
-        return ABSENT
-    mean = f"{statistics.fmean(numbers):.{digits}f}"
-    return mean if len(numbers) == 1 else f"{mean} ± {statistics.pstdev(numbers):.{digits}f}"
-
-
-def duration(seconds: Sequence[float]) -> str:
-    """
-    >>> duration([66, 74]), duration([570, 630])
-    ('70 ± 4 s', '10.0 ± 0.5 min')
-    """
-    if not seconds or statistics.fmean(seconds) < 120:
-        return f"{spread(seconds, 0)} s" if seconds else ABSENT
-    return f"{spread([value / 60 for value in seconds])} min"
-
-
-def three(group: Sequence[Row], suffix: str = "") -> str:
-    """ACC / NMI / ARI in %, as means."""
-    return " / ".join(f"{statistics.fmean(values(group, f'{name}{suffix}', 100)):.1f}" for name in METRICS)
-
-
-def seeds(group: Iterable[Row]) -> str:
-    """
-    >>> seeds([{"seed": "0"}, {"seed": "1"}, {"seed": "2"}]), seeds([{"seed": "0"}, {"seed": "7"}])
-    ('3 (0-2)', '2 (0, 7)')
-    """
-    numbers = sorted(int(row["seed"]) for row in group if row["seed"] != "")
-    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
-        return f"{len(numbers)} ({numbers[0]}-{numbers[-1]})"
-    return f"{len(numbers)} ({', '.join(map(str, numbers))})"
-
-
-def markdown(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table that can be read as it is: cells are padded to the width of their column."""
-    widths = [max(3, *(cell_len(line[column]) for line in [header, *lines])) for column in range(len(header))]
-
-    def joined(words: Sequence[str]) -> str:
-        return "| " + " | ".join(set_cell_size(word, width) for word, width in zip(words, widths, strict=True)) + " |"
-
-    return "\n".join([joined(header), "|" + "|".join("-" * (width + 2) for width in widths) + "|", *map(joined, lines)])
-
-
-def by_dataset(found: Iterable[Row], column: str = "dataset") -> list[tuple[str, list[Row]]]:
+def by_dataset(found: pd.DataFrame, column: str = "dataset") -> list[tuple[str, pd.DataFrame]]:
     """Rows by data set, in the order of ``TITLES``."""
-    groups = grouped(found, column)
-    return [(name, groups[name,]) for name in TITLES if (name,) in groups]
+    return [(name, group) for name in TITLES if len(group := found[found[column] == name])]
+
+
+def three(group: pd.DataFrame, suffix: str = "") -> str:
+    """ACC / NMI / ARI in %, as means."""
+    return " / ".join(f"{100 * group[f'{name}{suffix}'].mean():.1f}" for name in METRICS)
+
+
+def scores(group: pd.DataFrame) -> list[str]:
+    """ACC, NMI, ARI, the number of clusters and the seeds."""
+    seeds = tables.seeds_text(group["seed"].dropna().astype(int))
+    return [*(percent(group[name]) for name in METRICS), mean_text(group["n_clusters"]), seeds]
 
 
 def published(dataset: str) -> str:
     """ACC / NMI / ARI and the number of clusters in the paper."""
-    for row in rows.read_rows(PUBLISHED):
-        if (row["method"], row["variant"], row["dataset"]) == ("the paper", "full", dataset):
-            scores = " / ".join(f"{float(row[name]):.1f}" for name in METRICS)
-            return f"{scores}, {float(row['n_clusters']):.1f} ± {float(row['n_clusters_std']):.1f}"
-    return ABSENT
+    found = pd.read_csv(tables.PUBLISHED, index_col=["method", "variant", "dataset"])
+    if (tables.PAPER, FULL, dataset) not in found.index:
+        return ABSENT
+    row = found.loc[[(tables.PAPER, FULL, dataset)]].iloc[0]
+    means = " / ".join(f"{row[name]:.1f}" for name in METRICS)
+    return f"{means}, {row['n_clusters']:.1f} ± {row['n_clusters_std']:.1f}"
 
 
 def table1(folder: Path) -> str:
     """A line per data set, the paper's numbers beside ours."""
     lines = []
-    for dataset, group in by_dataset(newest(rows.read_rows(folder / "table1.csv"), "dataset", "seed", "n_init")):
-        selected = [row for row in group if row["n_init"] != "1"]
-        lines.append([TITLES[dataset], *_scores(selected)[:-1], "10", published(dataset)])
-    return markdown(["data", "ACC", "NMI", "ARI", "K̂", "classes", "the paper: ACC / NMI / ARI, K̂"], lines)
+    for dataset, group in by_dataset(newest(folder, "table1", "dataset", "seed", "n_init")):
+        selected = group[group["n_init"] > 1]
+        lines.append([TITLES[dataset], *scores(selected)[:-1], "10", published(dataset)])
+    return markdown(["data", "ACC", "NMI", "ARI", "K̂", "classes", PUBLISHED_HEADING], lines)
 
 
 def results(folder: Path) -> str:
     """A line per data set, the paper's numbers beside ours, and one for the first initializations alone."""
-    header = ["data", "ACC", "NMI", "ARI", "K̂", "seeds", "time per run", "both views: ACC / NMI / ARI"]
     lines = []
-    for dataset, group in by_dataset(newest(rows.read_rows(folder / "table1.csv"), "dataset", "seed", "n_init")):
-        single = [row for row in group if row["n_init"] == "1"]
-        selected = [row for row in group if row["n_init"] != "1"]
-        first = [row for row in single if int(row["seed"]) < SECOND_INITIALIZATION]
+    for dataset, group in by_dataset(newest(folder, "table1", "dataset", "seed", "n_init")):
+        single, selected = group[group["n_init"] == 1], group[group["n_init"] > 1]
+        first = single[single["seed"] < SECOND_INITIALIZATION]
         paper = published(dataset)
-        if selected:
-            each = f"{selected[0]['n_init']} × {duration(values(single, 'seconds'))}"
-            lines.append([TITLES[dataset], *_scores(selected), each, three(selected, "_both"), paper])
-        if first:
-            title = f"{TITLES[dataset]}, one initialization" if selected else TITLES[dataset]
-            time = duration(values(first, "seconds"))
-            lines.append([title, *_scores(first), time, ABSENT, ABSENT if selected else paper])
-    return markdown([*header, "the paper: ACC / NMI / ARI, K̂"], lines)
-
-
-def _scores(group: list[Row]) -> list[str]:
-    return [*(spread(values(group, name, 100)) for name in METRICS), spread(values(group, "n_clusters")), seeds(group)]
+        if len(selected):
+            each = f"{selected['n_init'].iloc[0]} × {duration(single['seconds'])}"
+            lines.append([TITLES[dataset], *scores(selected), each, three(selected, "_both"), paper])
+        if len(first):
+            title = TITLES[dataset] + (", one initialization" if len(selected) else "")
+            lines.append(
+                [title, *scores(first), duration(first["seconds"]), ABSENT, ABSENT if len(selected) else paper]
+            )
+    header = ["data", "ACC", "NMI", "ARI", "K̂", "seeds", "time per run", f"both views: {THREE}", PUBLISHED_HEADING]
+    return markdown(header, lines)
 
 
 def ablation(folder: Path) -> str:
     """A line per variant, a column per data set."""
-    found = newest(rows.read_rows(folder / "ablation.csv"), "dataset", "variant", "seed")
-    cells, sets = grouped(found, "dataset", "variant"), [name for name, _ in by_dataset(found)]
-    titles = {"full": "full method", "without-zoom-out": "without anisotropic zoom-out"}
+    sets = by_dataset(newest(folder, "ablation", "dataset", "variant", "seed"))
 
-    def text(group: list[Row]) -> str:
-        return f"{three(group)}, {spread(values(group, 'n_clusters'))} (n={len(group)})" if group else ABSENT
+    def text(group: pd.DataFrame) -> str:
+        return f"{three(group)}, {mean_text(group['n_clusters'])} (n={len(group)})" if len(group) else ABSENT
 
+    most = max((group["variant"].unique() for _, group in sets), key=len)  # in the order of the file
     lines = [
-        [titles.get(variant, variant.replace("-", " ")), *(text(cells.get((name, variant), [])) for name in sets)]
-        for variant in sorted({row["variant"] for row in found}, key=_first_places(found).__getitem__)
+        [VARIANTS[variant].title.partition(" (")[0], *(text(group[group["variant"] == variant]) for _, group in sets)]
+        for variant in dict.fromkeys([*most, *(variant for _, group in sets for variant in group["variant"])])
     ]
-    return markdown(["ACC / NMI / ARI, K̂ (seeds)", *(TITLES[name] for name in sets)], lines)
-
-
-def _first_places(found: list[Row]) -> dict[str, int]:
-    """Where each variant comes in the data set that has the most of them."""
-    most = max((group for _, group in by_dataset(found)), key=lambda group: len({row["variant"] for row in group}))
-    order = dict.fromkeys(row["variant"] for row in [*most, *found])
-    return {variant: place for place, variant in enumerate(order)}
+    return markdown([f"{THREE}, K̂ (seeds)", *(TITLES[name] for name, _ in sets)], lines)
 
 
 def rivals(folder: Path) -> str:
     """What other methods find that are not told the number of clusters, with ours."""
-    found = newest(rows.read_rows(folder / "rivals.csv"), "method", "data", "seed", "threads")
-    ours = newest(rows.read_rows(folder / "table1.csv"), "dataset", "seed", "n_init")
+    ours = newest(folder, "table1", "dataset", "seed", "n_init")
     titles = {"umap+hdbscan": "UMAP + HDBSCAN", "evoc": "EVoC"}
     lines = []
-    for dataset, group in by_dataset(found, "data"):
-        for (method,), runs in grouped(group, "method").items():
-            one, two = ([row for row in runs if row["threads"] == count] for count in ("1", "2"))
-            noise = f"{statistics.fmean(values(one, 'noise', 100)):.1f} %"
-            times = [duration(values(*which)) for which in ((one, "cpu_seconds"), (one, "seconds"), (two, "seconds"))]
-            name = titles.get(method, method)
-            lines.append([TITLES[dataset], name, *_scores(one), noise, *times])
-        own = [row for row in ours if row["dataset"] == dataset and row["n_init"] != "1"]
-        if own:
-            times = [ABSENT, duration(values(own, "seconds")), ABSENT]
-            lines.append([TITLES[dataset], "converge-to-surprise", *_scores(own), ABSENT, *times])
-    header = [
-        "data",
-        "method",
-        "ACC",
-        "NMI",
-        "ARI",
-        "K̂",
-        "seeds",
-        "noise",
-        "CPU time",
-        "time, one thread",
-        "two threads",
-    ]
-    return markdown(header, lines)
+    for dataset, group in by_dataset(newest(folder, "rivals", "method", "data", "seed", "threads"), "data"):
+        for method, runs in group.groupby("method", sort=False):
+            one, two = (runs[runs["threads"] == count] for count in (1, 2))
+            times = [duration(times) for times in (one["cpu_seconds"], one["seconds"], two["seconds"])]
+            noise = f"{100 * one['noise'].mean():.1f} %"
+            lines.append([TITLES[dataset], titles.get(str(method), str(method)), *scores(one), noise, *times])
+        own = ours[(ours["dataset"] == dataset) & (ours["n_init"] > 1)]
+        if len(own):
+            lines.append([TITLES[dataset], tables.OURS, *scores(own), ABSENT, ABSENT, duration(own["seconds"]), ABSENT])
+    header = "data|method|ACC|NMI|ARI|K̂|seeds|noise|CPU time|time, one thread|two threads"
+    return markdown(header.split("|"), lines)
 
 
 def subsets(folder: Path) -> str:
     """How many clusters are found among other numbers and sizes of classes, with one initialization."""
-    found = newest(rows.read_rows(folder / "subsets.csv"), "subset", "seed", "n_init")
-    first = [row for row in found if row["n_init"] == "1" and int(row["seed"]) < SECOND_INITIALIZATION]
+    found = newest(folder, "subsets", "subset", "seed", "n_init")
+    first = found[(found["n_init"] == 1) & (found["seed"] < SECOND_INITIALIZATION)]
     lines = []
-    for (name,), group in grouped(first, "subset").items():
-        sizes = [int(size) for size in group[0]["class_sizes"].split()]
-        count = spread(values(group, "n_clusters"))
-        lines.append([name, str(len(sizes)), f"{min(sizes)}-{max(sizes)}", count, three(group), seeds(group)])
-    return markdown(["digits", "classes", "images of a class", "K̂", "ACC / NMI / ARI", "seeds"], lines)
+    for name, group in first.groupby("subset", sort=False):
+        sizes = [int(size) for size in group["class_sizes"].iloc[0].split()]
+        count, seeds = scores(group)[-2:]
+        lines.append([str(name), str(len(sizes)), f"{min(sizes)}-{max(sizes)}", count, three(group), seeds])
+    return markdown(["digits", "classes", "images of a class", "K̂", THREE, "seeds"], lines)
 
 
 def unequal(folder: Path) -> str:
     """Both initializations of the digits with classes of unequal sizes, and which one was selected."""
-    found = newest(rows.read_rows(folder / "subsets.csv"), "subset", "seed", "n_init")
-    some = [row for row in found if row["subset"] == "unequal classes"]
-    single = {row["seed"]: row for row in some if row["n_init"] == "1"}
+    found = newest(folder, "subsets", "subset", "seed", "n_init")
+    found = found[found["subset"] == "unequal classes"]
+    single = found[found["n_init"] == 1].set_index("seed")
 
-    def text(row: Row) -> str:
-        return f"{three([row])}, K̂ {row['n_clusters']}, balance {float(row['balance']):.3f}"
+    def text(seed: int) -> str:
+        row = single.loc[[seed]]
+        return f"{three(row)}, K̂ {row['n_clusters'].iloc[0]}, balance {row['balance'].iloc[0]:.3f}"
 
     lines = []
-    for row in (row for row in some if row["n_init"] == "2"):
-        first, second = (single[str(int(row["seed"]) + extra)] for extra in (0, SECOND_INITIALIZATION))
-        selected = "first" if row["selected_seed"] == first["seed"] else "second"
-        lines.append([row["seed"], text(first), text(second), selected])
+    for seed, selected in found.loc[found["n_init"] == 2, ["seed", "selected_seed"]].to_numpy().tolist():
+        which = "first" if seed == selected else "second"
+        lines.append([str(seed), text(seed), text(seed + SECOND_INITIALIZATION), which])
     return markdown(["seed", "first initialization", "second initialization", "selected"], lines)
 
 
 def folders(folder: Path) -> str:
     """ACC of held-out images when the digits are read from files."""
-    found = newest(rows.read_rows(folder / "folders.csv"), "kind", "form", "seed")
-    lines = [
-        [
-            kind,
-            form,
-            spread(values(group, "held_out_acc", 100)),
-            spread(values(group, "held_out_n_clusters")),
-            seeds(group),
-        ]
-        for (kind, form), group in grouped(found, "kind", "form").items()
-    ]
+    found = newest(folder, "folders", "kind", "form", "seed")
+    lines = []
+    for kind, group in found.groupby(["kind", "form"], sort=False):
+        acc, count = percent(group["held_out_acc"]), mean_text(group["held_out_n_clusters"])
+        lines.append([*map(str, kind), acc, count, tables.seeds_text(group["seed"])])
     return markdown(["digits", "as", "ACC of held-out images", "K̂", "seeds"], lines)
 
 
 def faults(folder: Path) -> str:
     """What real runs were hurt by, and how many of them lost anything."""
-    found = newest(rows.read_rows(folder / "faults.csv"), "fault")
-    names = ("tried", "survived", "lost")
-    lines = [[row["fault"], *(f"{int(row[name]):,}" for name in names)] for row in found]
-    return markdown(
-        ["fault", *names], [*lines, ["all", *(f"{sum(map(int, values(found, name))):,}" for name in names)]]
-    )
+    names = ["tried", "survived", "lost"]
+    found = newest(folder, "faults", "fault").set_index("fault")[names]
+    found.loc["all"] = found.sum()
+    return markdown(["fault", *names], [[str(row[0]), *map("{:,}".format, row[1:])] for row in found.itertuples()])
 
 
 def fuzz(folder: Path) -> str:
     """What became of damaged files."""
-    found = newest(rows.read_rows(folder / "fuzz.csv"), "file")
-    names = ("examples", "accepted", "crashes")
-    lines = [[row["file"], *(f"{int(row[name]):,}" for name in names), row["slowest_seconds"]] for row in found]
+    names = ["examples", "accepted", "crashes"]
+    found = newest(folder, "fuzz", "file")[["file", *names, "slowest_seconds"]]
+    lines = [
+        [file, *map("{:,}".format, counts), f"{slowest:g}"] for file, *counts, slowest in found.to_numpy().tolist()
+    ]
     return markdown(["file", *names, "slowest, s"], lines)
 
 
@@ -278,18 +205,17 @@ STAGES = {
 
 def bigdata(folder: Path) -> str:
     """Time and memory by the number of images, and how they grow; of the last command that went through whole runs."""
-    every = rows.read_rows(folder / "bigdata.csv")
-    command = [row["command"] for row in every if row["stage"] == "whole run"][-1]
-    found = newest((row for row in every if row["command"] == command), "images", "stage")
-    sizes = sorted({int(row["images"]) for row in found if row["stage"] == "whole run"})
+    every = pd.read_csv(folder / "bigdata.csv")
+    command = every.loc[every["stage"] == "whole run", "command"].iloc[-1]
+    found = every[every["command"] == command].drop_duplicates(["images", "stage"], keep="last")
     lines = []
     for stage, (title, column, factor, digits) in STAGES.items():
-        series = {int(row["images"]): float(row[column]) for row in found if row["stage"] == stage}
+        some = found[found["stage"] == stage].set_index("images").sort_index()
         # The pool of neighbors shrinks with fewer images than it has: such sizes tell nothing about growth.
-        pool = max(int(row["pool"]) for row in found if row["stage"] == stage) if "neighbors" in stage else 0
-        used = [size for size in sizes if size >= pool]
-        shown = [f"{factor * series[size]:.{digits}f}" for size in sizes]
-        lines.append([title, *shown, *growth(used, [series[size] for size in used], column == "cpu_seconds")])
+        used = some.loc[some.index >= (some["pool"].max() if "neighbors" in stage else 0), column]
+        shown = [f"{factor * value:.{digits}f}" for value in some[column]]
+        lines.append([title, *shown, *growth(used.index.tolist(), used.tolist(), column == "cpu_seconds")])
+    sizes = sorted(found.loc[found["stage"] == "whole run", "images"])
     return markdown(["images", *(f"{size:,}" for size in sizes), "exponent", "fixed + per image"], lines)
 
 
@@ -304,76 +230,60 @@ def growth(sizes: Sequence[int], numbers: Sequence[float], passes: bool) -> list
     return [f"{exponent:.2f}", f"{round(float(fixed), 1) + 0.0:.1f} s + {1e6 * slope:.2g} µs"]
 
 
-def speed(benchmark: str, threads: int, shown: dict[str, str]) -> Callable[[Path], str]:
-    """A table of some figures of one benchmark, by their names in the file and on the page."""
+SPEED = {
+    "relaxed-step": {
+        "bare forward and backward pass": "bare forward and backward pass, best batch size",
+        "step": "whole step: partners, views, augmentation, score, backward pass, optimizer",
+        "step / bare": "ratio",
+        "bare, the paper's network": "bare, the paper's network",
+        "bare, torch.compile": "bare, `torch.compile`",
+        "bare, 2 processes of one thread": "bare, two processes of one thread",
+    },
+    "evolution-step": {
+        "bare forward pass": "bare forward pass, best settings",
+        "update": "whole update",
+        "update / bare": "ratio",
+        "peak memory": "peak memory",
+        "update by vmap": "the same update with `vmap` over the weights",
+    },
+    "predict": {
+        "from an array": "images of 28x28 from an array",
+        "array / bare": "as a share of the bare network's forward pass on both views",
+        "from PNG files": "from PNG files",
+        "peak memory for 10,000 images": "peak memory for 10,000 images",
+        "peak memory for 200,000 images": "peak memory for 200,000 images",
+    },
+    "processes": {
+        "relaxed: 2 processes / one": "relaxed: two processes of one thread against one of two",
+        "evolution: 2 processes / one": "evolution: two processes of one thread against one of two",
+    },
+}
+"""For each benchmark of speed, the figures on two threads that are shown: their names in the file and on the page."""
+
+
+def speed(name: str) -> Callable[[Path], str]:
+    """The table of one benchmark of speed."""
 
     def made(folder: Path) -> str:
-        found = newest(rows.read_rows(folder / "speed.csv"), "benchmark", "what", "threads")
-        some = {row["what"]: row for row in found if (row["benchmark"], row["threads"]) == (benchmark, str(threads))}
-        lines = [[title, _quantity(some[what])] for what, title in shown.items() if what in some]
-        return markdown([f"{threads} threads" if threads > 1 else "one thread", ""], lines)
+        found = newest(folder, "speed", "benchmark", "what", "threads")
+        found = found[(found["benchmark"] == name.replace("-", "_")) & (found["threads"] == 2)].set_index("what")
+        lines = [[title, _quantity(found.loc[what])] for what, title in SPEED[name].items() if what in found.index]
+        return markdown(["2 threads", ""], lines)
 
     return made
 
 
-def _quantity(row: Row) -> str:
-    value, unit = float(row["value"]), row["unit"]
+def _quantity(row: Any) -> str:
+    value, unit = row["value"], row["unit"]
     return f"{value:.2f}" if unit == "ratio" else f"{value:,.{0 if value >= 100 else 1}f} {unit}"
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
-    "table1": table1,
-    "results": results,
-    "ablation": ablation,
-    "rivals": rivals,
-    "subsets": subsets,
-    "unequal": unequal,
-    "folders": folders,
-    "faults": faults,
-    "fuzz": fuzz,
-    "bigdata": bigdata,
-    "relaxed-step": speed(
-        "relaxed_step",
-        2,
-        {
-            "bare forward and backward pass": "bare forward and backward pass, best batch size",
-            "step": "whole step: partners, views, augmentation, score, backward pass, optimizer",
-            "step / bare": "ratio",
-            "bare, the paper's network": "bare, the paper's network",
-            "bare, torch.compile": "bare, `torch.compile`",
-            "bare, 2 processes of one thread": "bare, two processes of one thread",
-        },
-    ),
-    "evolution-step": speed(
-        "evolution_step",
-        2,
-        {
-            "bare forward pass": "bare forward pass, best settings",
-            "update": "whole update",
-            "update / bare": "ratio",
-            "peak memory": "peak memory",
-            "update by vmap": "the same update with `vmap` over the weights",
-        },
-    ),
-    "predict": speed(
-        "predict",
-        2,
-        {
-            "from an array": "images of 28x28 from an array",
-            "array / bare": "as a share of the bare network's forward pass on both views",
-            "from PNG files": "from PNG files",
-            "peak memory for 10,000 images": "peak memory for 10,000 images",
-            "peak memory for 200,000 images": "peak memory for 200,000 images",
-        },
-    ),
-    "processes": speed(
-        "processes",
-        2,
-        {
-            "relaxed: 2 processes / one": "relaxed: two processes of one thread against one of two",
-            "evolution: 2 processes / one": "evolution: two processes of one thread against one of two",
-        },
-    ),
+    **{
+        made.__name__: made
+        for made in (table1, results, ablation, rivals, subsets, unequal, folders, faults, fuzz, bigdata)
+    },
+    **{name: speed(name) for name in SPEED},
 }
 
 

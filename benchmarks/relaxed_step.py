@@ -1,6 +1,6 @@
 """How fast is one step of the relaxed search, as a share of the network's bare forward and backward pass?
 
-    python benchmarks/relaxed_step.py [--batch 250] [--threads 2] [--rounds 5] [--fit digits] [--out FILE]
+    python benchmarks/relaxed_step.py [--batch 250] [--threads 2] [--rounds 5] [--fit digits] [--save FILE]
 
 Prints views per second of
 
@@ -12,13 +12,12 @@ Prints views per second of
 and what else could raise the bare figure: the unfolded network of the paper, BatchNorm that is fused with ReLU by
 ``torch.compile`` if there is a compiler, and two processes of one thread in place of one of two. Bare and step
 alternate, so that both see the same machine; each figure is the median of the rounds. With ``--fit`` a whole run of
-the fast preset follows, with its report, and where its time went. ``--out benchmarks/results/speed.csv`` appends
+the fast preset follows, with its report, and where its time went. ``--save benchmarks/results/speed.csv`` appends
 the figures to that file.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import shutil
 import statistics
@@ -26,7 +25,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import rows
@@ -47,14 +49,19 @@ from converge_to_surprise.search.trainer import Trainer
 SIDE = 28
 IMAGES = 5000
 BATCHES = (125, 250, 500, 1000)
+_begin: Barrier
+"""Where the processes of one thread wait for each other."""
 
 
-def views_per_second(work: Callable[[], object], views: int, repeats: int = 4) -> float:
-    work()  # what ran before had other sizes: caches and blocks of memory are its
-    began = time.perf_counter()
-    for _ in range(repeats):
-        work()
-    return views * repeats / (time.perf_counter() - began)
+def median_speeds(ways: dict[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, float]:
+    """Views per second of each way, all of them taking turns; with the number of views of each."""
+
+    def repeated(work: Callable[[], object], views: int) -> None:
+        for _ in range(max(2, 2000 // views)):
+            work()
+
+    found = rows.taking_turns({name: partial(repeated, *way) for name, way in ways.items()}, rounds, warm=True)
+    return {n: ways[n][1] * max(2, 2000 // ways[n][1]) / statistics.median(seconds) for n, seconds in found.items()}
 
 
 def bare_step(network: ClusterNetwork, views: Tensor) -> Callable[[], None]:
@@ -87,36 +94,33 @@ def compiled_speed(batch: int) -> float | None:
     except Exception as error:  # whatever a compiler may say: the figure is optional
         print(f"torch.compile failed: {type(error).__name__}", file=sys.stderr)
         return None
-    work()
-    return views_per_second(work, batch)
+    return median_speeds({"compiled": (work, batch)}, 1)["compiled"]
 
 
-def _worker(batch: int, begin: multiprocessing.synchronize.Event, seconds: float, done: multiprocessing.Queue) -> None:  # type: ignore[type-arg]
+def _worker(batch: int, seconds: float) -> float:
+    """Views per second of a process of one thread."""
     torch.set_num_threads(1)
     population.keep_small_blocks()
     work = bare_step(a_network(space_to_depth=True), some_views(batch))
     work()
-    begin.wait()
+    _begin.wait()
     began, count = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
         work()
         count += batch
-    done.put(count / (time.perf_counter() - began))
+    return count / (time.perf_counter() - began)
+
+
+def _share(barrier: Barrier) -> None:
+    global _begin
+    _begin = barrier
 
 
 def processes_speed(processes: int, batch: int, seconds: float = 4.0) -> float:
     """Views per second of several processes of one thread together: what averaged gradients could at most reach."""
     context = multiprocessing.get_context("spawn")
-    begin, done = context.Event(), context.Queue()
-    workers = [context.Process(target=_worker, args=(batch, begin, seconds, done)) for _ in range(processes)]
-    for worker in workers:
-        worker.start()
-    time.sleep(8)
-    begin.set()
-    total = sum(done.get() for _ in workers)
-    for worker in workers:
-        worker.join()
-    return float(total)
+    with ProcessPoolExecutor(processes, context, initializer=_share, initargs=(context.Barrier(processes),)) as pool:
+        return sum(pool.map(_worker, [batch] * processes, [seconds] * processes))
 
 
 def trainer_steps(batch: int, threads: int) -> tuple[Iterator[object], int]:
@@ -157,23 +161,10 @@ def stages_of_a_fit(source: str, data_dir: Path | None, threads: int) -> dict[st
     return spent
 
 
-def median_speeds(ways: dict[str, tuple[Callable[[], object], int]], rounds: int) -> dict[str, float]:
-    """Views per second of each way, all of them taking turns."""
-    seen: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, (work, count) in ways.items():
-            seen[name].append(views_per_second(work, count, max(2, 2000 // count)))
-    return {name: statistics.median(values) for name, values in seen.items()}
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batch", type=int, default=250)
-    parser.add_argument("--threads", type=int, default=available_threads())
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = rows.parser(__doc__, batch=250, threads=available_threads(), rounds=5)
     parser.add_argument("--fit", default="", help="a data set: also run it whole and show where the time went")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--out", type=Path, help="a CSV file for the figures")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     population.keep_small_blocks()
@@ -199,10 +190,7 @@ def main() -> None:
         figures |= {f"fit {options.fit}: {name}": (seconds, "s") for name, seconds in spent.items()}
         share = 1 - (spent["relaxed"] + spent["refine"]) / (sum(spent.values()) - spent["report"])
         figures[f"fit {options.fit}: share of neighbors, merging and labeling"] = share, "ratio"
-    for what, (value, unit) in figures.items():
-        print(f"{what:<56} {value:10,.2f} {unit}")
-    if options.out:
-        rows.append_speed(options.out, "relaxed_step", options.threads, figures)
+    rows.show_speed(figures, options.threads, options.save)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,7 @@ The targets are 60 s on two cores and 25 MB for 70,000 images. The figures are a
 
 from __future__ import annotations
 
-import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,10 +19,8 @@ from pathlib import Path
 import numpy as np
 import rows
 
-from converge_to_surprise.config import Augmentation, Config, Relaxed, Stage, Views
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.runs import session
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.search.threads import available_threads
 
@@ -48,28 +43,16 @@ def write_source(path: Path, count: int, data_dir: Path | None) -> None:
 
 def make_run(folder: Path, source: Path, threads: int) -> None:
     """The shortest run that has a merge tree."""
-    whole = np.load(source)
-    first = source.with_name("first.npz")
+    whole, first = np.load(source), source.with_name("first.npz")
     np.savez(first, images=whole["images"][:FIRST], labels=whole["labels"][:FIRST])
-    dataset = datasets.load(str(first))
-    config = Config(
-        threads=threads,
-        schedule=(Stage("search", "relaxed", 1), Stage("merge", "merge", 1)),
-        views=Views(fill_masked=True),
-        augmentation=Augmentation(rotation=10, crop=2),
-        relaxed=Relaxed(heads=2),
-        n_clusters=10,
-    )
-    run = RunFolder(folder)
-    session.train(run, session.begin(run, dataset, session.Origin(str(first), "fast"), config), dataset, [])
+    stages = ("--schedule", "search=relaxed:1", "merge=merge:1", "--relaxed.heads", 2, "--n-init", 1)
+    rows.cts("fit", first, "--out", folder, *stages, "--n-clusters", 10, "--threads", threads, "--no-report")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=70_000)
-    parser.add_argument("--data-dir", type=Path, default=None)
-    parser.add_argument("--work", type=Path, default=None, help="folder for the images and the run")
-    parser.add_argument("--threads", type=int, default=available_threads())
+    parser = rows.parser(__doc__, "speed.csv", images=70_000, threads=available_threads())
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--work", type=Path, help="folder for the images and the run")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         work = options.work or Path(temporary)
@@ -80,16 +63,14 @@ def main() -> None:
             write_source(source, options.images, options.data_dir)
             make_run(folder, source, options.threads)
         began, used = time.monotonic(), os.times()
-        command = [sys.executable, "-m", "converge_to_surprise", "report", str(folder), str(source), "--out", str(out)]
-        subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": str(options.threads)})
+        os.environ["OMP_NUM_THREADS"] = str(options.threads)
+        rows.cts("report", folder, source, "--out", out)
         seconds, now = time.monotonic() - began, os.times()
         cpu = now.children_user + now.children_system - used.children_user - used.children_system
         size = out.stat().st_size / 1e6
     title = f"{options.images:,} images"
     figures = {title: (seconds, "s"), f"{title}, CPU time": (cpu, "s"), f"{title}, page": (size, "MB")}
-    for what, (value, unit) in figures.items():
-        print(f"{what:<28} {value:8.2f} {unit}")
-    rows.append_speed(rows.RESULTS / "speed.csv", "report", options.threads, figures)
+    rows.show_speed(figures, options.threads, options.save)
 
 
 if __name__ == "__main__":

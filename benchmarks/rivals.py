@@ -20,6 +20,7 @@ Each run appends a row to benchmarks/results/rivals.csv; runs that have one are 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
@@ -33,6 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import readme_table
 import rows
 
 Pixels = npt.NDArray[np.float32]
@@ -95,13 +97,8 @@ RIVALS = {
 
 def plan(options: argparse.Namespace) -> list[Job]:
     """All runs: those of one thread first, and of these the first seed of every method and data set."""
-    jobs = []
-    for threads in sorted(options.threads):
-        for seed in options.seeds:
-            for data in options.data:
-                for method in options.methods:
-                    unseeded = method == "umap+hdbscan" and threads > 1
-                    jobs.append(Job(method, data, None if unseeded else seed, threads))
+    every = itertools.product(sorted(options.threads), options.seeds, options.data, options.methods)
+    jobs = [Job(m, data, None if m == "umap+hdbscan" and n > 1 else seed, n) for n, seed, data, m in every]
     return list(dict.fromkeys(jobs))
 
 
@@ -125,9 +122,7 @@ def scores(labels: Labels, classes: Labels) -> dict[str, Any]:
     return {
         "n_clusters": len(np.unique(labels[labels >= 0])),
         "noise": float((labels < 0).mean()),
-        "acc": metrics.accuracy(dense, classes),
-        "nmi": metrics.normalized_mutual_information(dense, classes),
-        "ari": metrics.adjusted_rand_index(dense, classes),
+        **metrics.scores(dense, classes),
     }
 
 
@@ -164,46 +159,25 @@ def measure(job: Job, data_dir: Path | None) -> dict[str, Any]:
     }
 
 
-def table(found: list[dict[str, str]]) -> str:
-    """Means over the seeds, a line for each method, data set and number of threads."""
-    groups: dict[tuple[str, str, str], list[dict[str, str]]] = {}
-    for row in found:
-        groups.setdefault((row["data"], row["method"], row["threads"]), []).append(row)
-    lines = [f"{'data':<14} {'method':<13} threads  runs   ACC   NMI   ARI     K̂  noise %  seconds"]
-    for (data, method, threads), group in groups.items():
-        acc, nmi, ari, noise = (100 * mean(group, name) for name in ("acc", "nmi", "ari", "noise"))
-        count, seconds = mean(group, "n_clusters"), mean(group, "seconds")
-        lines.append(
-            f"{data:<14} {method:<13} {threads:>7} {len(group):>5} {acc:5.1f} {nmi:5.1f} {ari:5.1f} "
-            f"{count:6.1f} {noise:8.1f} {seconds:8.1f}"
-        )
-    return "\n".join(lines)
-
-
-def mean(group: list[dict[str, str]], name: str) -> float:
-    return float(np.mean([float(row[name]) for row in group]))
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = rows.parser(__doc__, "rivals.csv")
     parser.add_argument("--data", nargs="+", choices=DATA, default=DATA)
     parser.add_argument("--methods", nargs="+", choices=RIVALS, default=list(RIVALS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--out", type=Path, default=rows.RESULTS / "rivals.csv")
     parser.add_argument("--cluster", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.cluster:
         job, *files = options.cluster
         cluster(Job(*json.loads(job)), *map(Path, files))
         return
+    finished = {(row["method"], row["data"], row["seed"], row["threads"]) for row in rows.read_rows(options.save)}
     for job in plan(options):
-        finished = {(row["method"], row["data"], row["seed"], row["threads"]) for row in rows.read_rows(options.out)}
         if (job.method, job.data, "" if job.seed is None else str(job.seed), str(job.threads)) not in finished:
             print(job, flush=True)
-            rows.append_rows(options.out, [measure(job, options.data_dir)])
-    print(table(rows.read_rows(options.out)))
+            rows.append_rows(options.save, [measure(job, options.data_dir)])
+    print(readme_table.rivals(options.save.parent))
 
 
 if __name__ == "__main__":

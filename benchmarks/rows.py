@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import os
 import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -17,6 +20,8 @@ RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("converge-to-surprise", "torch", "numpy")
 DIGITS = 6
 """Decimal places of a number in a file."""
+Figures = Mapping[str, tuple[float, str]]
+"""Value and unit of each figure of a benchmark of speed, by its name."""
 
 
 def versions(packages: Iterable[str] = PACKAGES) -> str:
@@ -74,13 +79,64 @@ def append_rows(file: Path, rows: Iterable[Mapping[str, object]]) -> None:
     write_rows(file, [*read_rows(file), *({**row, **{k: v for k, v in about.items() if k not in row}} for row in rows)])
 
 
-def append_speed(file: Path, benchmark: str, threads: int, figures: Mapping[str, tuple[float, str]]) -> None:
-    """Add a row for every figure of a benchmark: its name, value and unit."""
-    rows = [
-        {"benchmark": benchmark, "what": what, "value": value, "unit": unit, "threads": threads}
-        for what, (value, unit) in figures.items()
-    ]
-    append_rows(file, rows)
+def parser(description: str | None, save: str | None = None, **defaults: int) -> argparse.ArgumentParser:
+    """A parser of a benchmark's options: a whole number ``--name`` for every default, and ``--save FILE``."""
+    found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    file = None if save is None else RESULTS / save
+    found.add_argument("--save", type=Path, default=file, help="CSV file to which the figures are appended")
+    for name, default in defaults.items():
+        found.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
+    return found
+
+
+def cts(*words: object) -> str:
+    """What a command of the program prints."""
+    command = [sys.executable, "-m", "converge_to_surprise", *map(str, words)]
+    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+
+
+def show_speed(figures: Figures, threads: int, file: Path | None) -> None:
+    """Print the figures of the benchmark that is running and add a row for each to a file, if one is given."""
+    for what, (value, unit) in figures.items():
+        print(f"{what:<56} {value:10,.2f} {unit}")
+    if file is not None:
+        about = {"benchmark": Path(sys.argv[0]).stem, "threads": threads}
+        append_rows(
+            file, ({**about, "what": what, "value": value, "unit": unit} for what, (value, unit) in figures.items())
+        )
+
+
+def taking_turns(works: Mapping[str, Callable[[], object]], rounds: int, warm: bool = False) -> dict[str, list[float]]:
+    """Seconds of each work in every round. They alternate, so that a disturbance of the machine hits all of them.
+
+    ``warm``: do it once more before it is timed, because caches and memory are as the work before it left them.
+    """
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            if warm:
+                work()
+            began = time.perf_counter()
+            work()
+            found[name].append(time.perf_counter() - began)
+    return found
+
+
+class MemoryWatch:
+    """The peak memory of this process's own (RssAnon), in MB, by what it does: not the pages of mapped files."""
+
+    def __init__(self) -> None:
+        self.megabytes: dict[str, float] = {}
+        self.part = "start"
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            with open("/proc/self/status") as status:
+                (own,) = (int(line.split()[1]) for line in status if line.startswith("RssAnon"))
+            self.megabytes[self.part] = max(self.megabytes.get(self.part, 0.0), own / 1024)
+            time.sleep(0.01)
 
 
 def _text(value: object) -> object:

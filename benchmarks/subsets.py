@@ -1,7 +1,7 @@
 """Is the number of clusters discovered? Subsets of the embedded digits with other numbers and sizes of classes, and all
 of them together with the same digits lying on their side (a 0 lying is a 0: 19 classes).
 
-    python benchmarks/subsets.py [--seeds 3] [--threads 1] [--subset NAME ...] [--out benchmarks/results/subsets.csv]
+    python benchmarks/subsets.py [--seeds 3] [--threads 1] [--subset NAME ...] [--save benchmarks/results/subsets.csv]
 
 Every subset is clustered with the fast preset and the augmentation of the digits; classes serve for evaluation only.
 Each initialization of a run has a row of its own (n_init 1), beside that of the run, which selects one of them: so what
@@ -10,17 +10,14 @@ was not selected is known too.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import rows
 import torch
-from torch import Tensor
 
 from converge_to_surprise.config import presets
 from converge_to_surprise.core.metrics import balance
@@ -34,8 +31,11 @@ from converge_to_surprise.runs.folder import RunFolder
 SUBSETS = ("three classes", "five classes", "seven classes", "unequal classes", "upright and lying")
 
 
-def subset(name: str, images: Tensor, classes: npt.NDArray[np.int64]) -> ImageStore:
+def subset(name: str) -> ImageStore:
     """The images of a subset, with their classes."""
+    whole = datasets.load("digits").train
+    images, classes = whole.images, whole.labels
+    assert classes is not None
     if name == "upright and lying":
         lying = np.where(classes, classes + 10, 0)
         return ImageStore(torch.cat([images, images.rot90(1, (2, 3))]), np.concatenate([classes, lying]))
@@ -47,15 +47,9 @@ def subset(name: str, images: Tensor, classes: npt.NDArray[np.int64]) -> ImageSt
     return ImageStore(images[torch.from_numpy(keep)], classes[keep])
 
 
-def digits(name: str) -> ImageStore:
-    whole = datasets.load("digits", None).train
-    assert whole.labels is not None
-    return subset(name, whole.images, whole.labels)
-
-
 def measure(name: str, seed: int, threads: int) -> list[dict[str, Any]]:
     """A row for every initialization and, if there are several, one for the run that selects among them."""
-    config = presets.resolve("fast", None, "digits", len(digits(name)), (1, 8, 8))
+    config = presets.resolve("fast", None, "digits", len(subset(name)), (1, 8, 8))
     found = [measure_one(name, own, threads) for own in (init_seed(seed, index) for index in range(config.n_init))]
     if len(found) == 1:
         return found
@@ -66,7 +60,7 @@ def measure(name: str, seed: int, threads: int) -> list[dict[str, Any]]:
 
 def measure_one(name: str, seed: int, threads: int) -> dict[str, Any]:
     """One initialization."""
-    store = digits(name)
+    store = subset(name)
     dataset = Dataset("digits", store, None)
     config = replace(presets.resolve("fast", None, "digits", len(store), (1, 8, 8)), n_init=1)
     with tempfile.TemporaryDirectory() as folder:
@@ -91,17 +85,14 @@ def measure_one(name: str, seed: int, threads: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
+    parser = rows.parser(__doc__, "subsets.csv", seeds=3, threads=1)
     parser.add_argument("--subset", nargs="+", choices=SUBSETS, default=SUBSETS)
-    parser.add_argument("--out", type=Path, default=rows.RESULTS / "subsets.csv")
     options = parser.parse_args()
     for name in options.subset:
         for seed in range(options.seeds):
             found = measure(name, seed, options.threads)
             print(name, found[-1], flush=True)
-            rows.append_rows(options.out, found)
+            rows.append_rows(options.save, found)
 
 
 if __name__ == "__main__":

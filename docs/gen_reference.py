@@ -9,14 +9,12 @@ that other programs that read mkdocs.yml can build the site too.
 
 from __future__ import annotations
 
-import ast
 import concurrent.futures
 import dataclasses
 import inspect
 import os
 import subprocess
 import sys
-import textwrap
 import types
 import typing
 from collections.abc import Callable
@@ -82,13 +80,7 @@ def help_text(*words: str) -> str:
     done = subprocess.run(command, env=os.environ | plain, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"`cts {' '.join(words)}` ended with {done.returncode}: {done.stderr.strip()}")
-    return "\n".join(wrapped(line.rstrip()) for line in done.stdout.strip("\n").splitlines())
-
-
-def wrapped(line: str) -> str:
-    """A line that is too long for the page as several lines with its indentation."""
-    indent = " " * (len(line) - len(line.lstrip()))
-    return line if len(line) <= WIDTH else textwrap.fill(line, WIDTH, subsequent_indent=indent)
+    return "\n".join(line.rstrip() for line in done.stdout.strip("\n").splitlines())
 
 
 def cli_page() -> str:
@@ -131,28 +123,17 @@ def section_of(field: dataclasses.Field[Any]) -> type | None:
 
 def table(settings: type, prefix: str = "") -> str:
     """The plain fields of a settings class as a Markdown table."""
-    documentation, hints = field_docstrings(settings), typing.get_type_hints(settings)
+    from converge_to_surprise.config.describe import field_docs
+
+    documentation, hints = field_docs(settings), typing.get_type_hints(settings)
     rows = ["| setting | type | default | |", "|---|---|---|---|"]
     for field in dataclasses.fields(settings):
         if section_of(field) is None:
-            text = documentation.get(field.name, "").replace("|", "\\|")
+            text = documentation[field.name].replace("|", "\\|")
             rows.append(
                 f"| `{prefix}{field.name}` | {type_text(hints[field.name])} | `{default_text(field)}` | {text} |"
             )
     return "\n".join(rows)
-
-
-def field_docstrings(settings: type) -> dict[str, str]:
-    """The string literal below each field, on one line."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(settings))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    found: dict[str, str] = {}
-    for field, after in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(after, ast.Expr):
-            value = after.value
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                found[field.target.id] = " ".join(value.value.split())
-    return found
 
 
 def type_text(hint: Any) -> str:

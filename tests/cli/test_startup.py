@@ -111,7 +111,8 @@ def help_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def options(text: str) -> dict[str, str]:
     """Flag and description of every option of the short help."""
-    return dict(re.findall(r"^  (?:--)?([\w.-]+).*\n      (.*)$", text, re.M))
+    found = re.findall(r"^  (?:--)?([\w.-]+).*\n((?:      .*\n)+)", text, re.M)
+    return {flag: " ".join(described.split()) for flag, described in found}
 
 
 def text_of(value: object) -> str:
@@ -145,6 +146,18 @@ def test_short_help_follows_the_search(capsys: pytest.CaptureFixture[str]) -> No
     shown = options(help_of(capsys, "usps", "--search", "evolution", "--help"))
     assert shown["schedule"].endswith(f"({text_of(config.schedule)})")
     assert shown["search"].endswith("(evolution)")
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_short_help_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        narrow = help_of(capsys, "usps", "--help")
+        patch.setenv("COLUMNS", "1000")
+        wide = help_of(capsys, "usps", "--help")
+    assert max(map(len, narrow.splitlines())) <= width
+    assert options(narrow) == options(wide)
+    assert len(narrow.splitlines()) > len(wide.splitlines())
 
 
 def test_full_help_shows_every_setting(capsys: pytest.CaptureFixture[str]) -> None:

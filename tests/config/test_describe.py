@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from converge_to_surprise.cli.fit import SHORT_HELP, Command
+from converge_to_surprise.cli.parser import COMMANDS
 from converge_to_surprise.config import Config, Evolution, Network, Relaxed
 from converge_to_surprise.config.describe import field_docs, leaf, leaves
 from converge_to_surprise.config.files import to_dict
@@ -63,6 +65,16 @@ def test_a_leaf_is_found_by_its_path() -> None:
         assert leaf(config, path) == (value, text)
     with pytest.raises(AttributeError, match="chunk"):
         leaf(config, "evolution.chunk")
+
+
+def test_every_setting_is_described() -> None:
+    assert not [path for path, _, text in leaves(Config()) if not text]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_argument_of_a_command_is_described(command: str) -> None:
+    kind = import_module(f"converge_to_surprise.cli.{command}").Command
+    assert [field.name for field in dataclasses.fields(kind)] == list(field_docs(kind))
 
 
 def test_every_option_of_the_short_help_is_described() -> None:

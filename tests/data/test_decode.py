@@ -22,8 +22,7 @@ from PIL import Image
 from support.pictures import NEEDS_AVIF, SAVING, bomb, encoded, photo, saved, skip_reason, write
 
 from converge_to_surprise.data import decode as decoding
-from converge_to_surprise.data.color_modes import to_plain
-from converge_to_surprise.data.decode import BadPicture, Probe, decode, probe
+from converge_to_surprise.data.decode import BadPicture, Probe, decode, probe, to_plain
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from fuzz.spoil import idx, npy, npz, whole_array
 
 from converge_to_surprise.config import memory
 from converge_to_surprise.data import datasets
-from converge_to_surprise.data.idx import read_idx
+from converge_to_surprise.data.array_file import read_idx
 
 HEADERS = [
     "{'descr': '|u1', 'fortran_order': False, 'shape': (1000000000000, 8, 8)}",

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from converge_to_surprise.data.idx import find_idx, read_idx
+from converge_to_surprise.data.array_file import find_idx, read_idx
 
 CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
 

@@ -22,8 +22,14 @@ from support.pictures import HEIC_HEAD, SAVING, encoded, photo
 
 from converge_to_surprise.data import listing as listing_module
 from converge_to_surprise.data.formats import UNREAD
-from converge_to_surprise.data.listing import Listing, list_folder, list_paths, looks_like_classes, with_folder_classes
-from converge_to_surprise.data.tables import list_table
+from converge_to_surprise.data.listing import (
+    Listing,
+    list_folder,
+    list_paths,
+    list_table,
+    looks_like_classes,
+    with_folder_classes,
+)
 
 
 def touch(root: Path, *names: str) -> None:

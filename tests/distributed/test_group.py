@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support import crew
 from support.configs import timeless
 from support.crew import together
 from torch import Tensor, nn
@@ -91,6 +93,17 @@ def _relaxed_surprise(network: ClusterNetwork, images: Tensor, config: Config) -
         for view in make_views(to_float(images), config.views)
     )
     return float(relaxed_surprise(soft_i, soft_j)[0].sum())
+
+
+def _loaded_by(group: ProcessGroup) -> tuple[int, int]:
+    return crew.LOADED_BY, os.getpid()
+
+
+@pytest.mark.subprocess
+def test_processes_are_forked_from_one_that_has_imported_everything() -> None:
+    loaded_by, own = zip(*together(2, _loaded_by), strict=True)
+    assert len({*loaded_by}) == 1
+    assert not {*loaded_by} & {*own, os.getpid()}
 
 
 @pytest.mark.subprocess

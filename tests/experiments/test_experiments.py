@@ -31,14 +31,14 @@ from converge_to_surprise import cli
 from converge_to_surprise.cli.fit import effective_config, parse_words
 from converge_to_surprise.config import Config, Relaxed, Stage, presets
 from converge_to_surprise.core.augment import augment
-from converge_to_surprise.core.panels import Panel, choose_panels
+from converge_to_surprise.core.metrics import Panel, choose_panels
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.datasets import Dataset
 from converge_to_surprise.data.store import ImageStore
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.experiments import figures, plan, pool
 from converge_to_surprise.experiments import result_tables as tables
-from converge_to_surprise.experiments.variants import VARIANTS, differences
+from converge_to_surprise.experiments.plan import VARIANTS, differences
 from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.interruption import Interrupted

@@ -1,14 +1,7 @@
-"""The process that is hurt: the command line under conditions that are wrong in some way.
-
-Processes come from a server that has imported torch once and forks: a real process each, without the seconds of
-starting one.
-"""
+"""The process that is hurt: the command line under conditions that are wrong in some way."""
 
 from __future__ import annotations
 
-import functools
-import multiprocessing
-import multiprocessing.forkserver
 import os
 import random
 import resource
@@ -20,7 +13,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch._dynamo  # noqa: F401 - torch loads it, slowly, when the first optimizer is made
 import tyro  # noqa: F401 - loaded when words are parsed
 
@@ -30,6 +22,8 @@ from converge_to_surprise import __main__ as program
 from converge_to_surprise.cli import fit, resume, show, sort  # noqa: F401
 from converge_to_surprise.report import events, live, page  # noqa: F401
 from converge_to_surprise.runs import predict, progress, session, sort_undo  # noqa: F401
+
+from .forkserver import preloaded
 
 OPERATIONS = {
     "open", "os.rename", "os.remove", "os.mkdir", "os.chmod", "tempfile.mkstemp", "os.link", "os.rmdir",
@@ -58,25 +52,11 @@ FINE = Conditions()
 
 def start(words: list[str], said: Path, folder: Path, cache: Path, conditions: Conditions = FINE) -> BaseProcess:
     """Begin a command; what it says goes to the file ``said``, decoded pictures into ``cache``."""
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    context = multiprocessing.get_context("forkserver")
-    _start_server()
-    process = context.Process(
+    process = preloaded(__name__).Process(
         target=_live, args=(words, str(said), str(conditions.deadly_place or folder), str(cache), conditions)
     )
     process.start()
     return process
-
-
-@functools.cache
-def _start_server() -> None:
-    """Start the server with everything loaded, in place of one that others may have started without."""
-    server: Any = multiprocessing.forkserver._forkserver
-    server._stop()
-    server.set_forkserver_preload([__name__])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # the server does not inherit sys.path
-        server.ensure_running()
 
 
 def _live(words: list[str], said: str, folder: str, cache: str, conditions: Conditions) -> None:

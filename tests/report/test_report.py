@@ -23,9 +23,9 @@ from support.digit_run import CONFIG, HOSTILE, IMAGES, N_CLUSTERS, make_run, wri
 
 from converge_to_surprise import cli
 from converge_to_surprise.data import datasets
-from converge_to_surprise.report import content, history, image_columns, page, projection, sprites
+from converge_to_surprise.report import content, page, projection, sprites, summary
 from converge_to_surprise.report.content import Pictures, gather, open_pictures
-from converge_to_surprise.report.image_data import image_data, label_images
+from converge_to_surprise.report.image_data import columns, image_data, label_images
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.load import load_model
 
@@ -283,7 +283,7 @@ def test_a_page_over_budget_shows_a_sample_and_counts_all(run: RunFolder, gather
     seen = image_data(model, label_images(model, store.images), store.labels)
     place = projection.project(seen.embedding, thorough=False)
     wanted = np.array([7, 11])
-    shown, positions = image_columns.columns(seen, store, place, wanted, room=8_000)
+    shown, positions = columns(seen, store, place, wanted, room=8_000)
     assert shown["shown"] == len(positions) < shown["total"] == IMAGES
     assert {7, 11} <= set(positions.tolist())
     assert set(seen.cluster[positions]) == set(seen.cluster)
@@ -347,13 +347,13 @@ def test_a_map_of_very_little(shape: tuple[int, int]) -> None:
 
 
 def records(kinds: Sequence[str]) -> list[dict[str, Any]]:
-    names = dict.fromkeys(history.SERIES, 1.0)
+    names = dict.fromkeys(summary.SERIES, 1.0)
     return [{"stage": kind[0], "kind": kind, "seconds": 2.0 * step + 1, **names} for step, kind in enumerate(kinds)]
 
 
 def test_curves_have_stages_and_marks() -> None:
     kinds = ["relaxed"] * 3 + ["merge"] + ["consolidate"] * 2 + ["relaxed"] + ["consolidate"]
-    found = history.curves(records(kinds))
+    found = summary.curves(records(kinds))
     assert found["seconds"] == [1, 3, 5, 7, 9, 11, 13, 15]
     assert [(stage["name"], stage["from"], stage["to"]) for stage in found["stages"]] == [
         ("r", 0, 5), ("m", 5, 7), ("c", 7, 11), ("r", 11, 13), ("c", 13, 15)
@@ -361,9 +361,9 @@ def test_curves_have_stages_and_marks() -> None:
     assert [(mark["kind"], mark["seconds"]) for mark in found["marks"]] == [
         ("merge", 7), ("consolidate", 11), ("consolidate", 15)
     ]  # fmt: skip
-    assert history.curves([])["seconds"] == []
-    long = history.curves(records(["relaxed", "consolidate"] * 3000))
-    assert len(long["marks"]) <= history.MARKS
+    assert summary.curves([])["seconds"] == []
+    long = summary.curves(records(["relaxed", "consolidate"] * 3000))
+    assert len(long["marks"]) <= summary.MARKS
 
 
 def test_settings_are_listed_by_their_flags(gathered: dict[str, Any]) -> None:
@@ -375,9 +375,9 @@ def test_settings_are_listed_by_their_flags(gathered: dict[str, Any]) -> None:
 @given(st.lists(st.sampled_from("abc"), max_size=60), st.integers(1, 20))
 def test_thinning_keeps_the_ends_of_stages(stages: list[str], most: int) -> None:
     long: list[dict[str, Any]] = [{"step": n, "stage": stage} for n, stage in enumerate(sorted(stages))]
-    kept = history.thinned(long, most)
+    kept = summary.thinned(long, most)
     assert kept == [record for record in long if record in kept]  # in order, none twice
     assert len(kept) <= most + len(set(stages))
     for stage in set(stages):
         assert max(record["step"] for record in long if record["stage"] == stage) in [one["step"] for one in kept]
-    assert history.thinned(long, 60) == long
+    assert summary.thinned(long, 60) == long

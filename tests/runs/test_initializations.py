@@ -20,9 +20,9 @@ from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.report.comparison import compare_runs
 from converge_to_surprise.report.content import progress
 from converge_to_surprise.runs import checkpoint
+from converge_to_surprise.runs.checkpoint import check_position, check_snapshot
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.result import read_result, selection_text
-from converge_to_surprise.runs.snapshot_check import check_position, check_snapshot
 from converge_to_surprise.search.restarts import Restarts
 from converge_to_surprise.search.snapshot import Snapshot
 

@@ -15,8 +15,7 @@ from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.cluster_model import CalibratedNetwork, Model
 from converge_to_surprise.model.inference import Outputs
 from converge_to_surprise.runs import labels
-from converge_to_surprise.runs.labels import SavedOutputs
-from converge_to_surprise.runs.session import KEEP
+from converge_to_surprise.runs.labels import KEEP, SavedOutputs
 from converge_to_surprise.search.restarts import Fitted
 
 

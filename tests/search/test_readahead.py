@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from converge_to_surprise.data.store import map_array, to_store
-from converge_to_surprise.search import readahead
+from converge_to_surprise.search import sampler
 
 IMAGES = torch.zeros(3000, 1, 20, 20, dtype=torch.uint8)
 
@@ -22,9 +22,9 @@ def test_whole_pages_of_all_stretches_are_announced(requests: list[tuple[int, in
     stretches = [(first, min(3000, first + count)) for first, count in requests]
     announced: list[tuple[int, int]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readahead, "_madvise", lambda start, length, _: announced.append((start, length)))
-        readahead.announce(IMAGES, stretches)
-    assert all(start % mmap.PAGESIZE == 0 and 0 < length <= readahead.PIECE for start, length in announced)
+        patch.setattr(sampler, "_madvise", lambda start, length, _: announced.append((start, length)))
+        sampler.announce(IMAGES, stretches)
+    assert all(start % mmap.PAGESIZE == 0 and 0 < length <= sampler.PIECE for start, length in announced)
     announced.reverse()
     for first, last in stretches:
         start, stop = (IMAGES.data_ptr() + position * 400 for position in (first, last))
@@ -38,22 +38,22 @@ def test_whole_pages_of_all_stretches_are_announced(requests: list[tuple[int, in
 
 
 def test_the_operating_system_accepts_the_announcements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if readahead._madvise is None:
+    if sampler._madvise is None:
         pytest.skip("this system has no madvise")
     np.save(tmp_path / "x.npy", np.zeros((3000, 20, 20), np.uint8))
     images = to_store(map_array(tmp_path / "x.npy"), None, "x").images
     answers: list[int] = []
-    call = readahead._madvise
-    monkeypatch.setattr(readahead, "_madvise", lambda *arguments: answers.append(call(*arguments)))
-    readahead.announce(images, [(0, 128), (2944, 3000)])
+    call = sampler._madvise
+    monkeypatch.setattr(sampler, "_madvise", lambda *arguments: answers.append(call(*arguments)))
+    sampler.announce(images, [(0, 128), (2944, 3000)])
     assert answers == [0, 0]
 
 
 def test_nothing_is_announced_of_slices_or_without_madvise(monkeypatch: pytest.MonkeyPatch) -> None:
     announced: list[int] = []
-    monkeypatch.setattr(readahead, "_madvise", lambda start, *_: announced.append(start))
-    readahead.announce(IMAGES[:, :, :10], [(0, 100)])
-    readahead.announce(IMAGES[::2], [(0, 100)])
+    monkeypatch.setattr(sampler, "_madvise", lambda start, *_: announced.append(start))
+    sampler.announce(IMAGES[:, :, :10], [(0, 100)])
+    sampler.announce(IMAGES[::2], [(0, 100)])
     assert not announced
-    monkeypatch.setattr(readahead, "_madvise", None)
-    readahead.announce(IMAGES, [(0, 100)])
+    monkeypatch.setattr(sampler, "_madvise", None)
+    sampler.announce(IMAGES, [(0, 100)])

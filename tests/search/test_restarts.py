@@ -20,7 +20,7 @@ from converge_to_surprise.model.cluster_model import Model
 from converge_to_surprise.model.inference import Outputs
 from converge_to_surprise.model.network import flatten
 from converge_to_surprise.runs import checkpoint
-from converge_to_surprise.runs.snapshot_check import check_position, check_snapshot
+from converge_to_surprise.runs.checkpoint import check_position, check_snapshot
 from converge_to_surprise.search import schedule
 from converge_to_surprise.search.restarts import Fitted, Restarts
 from converge_to_surprise.search.snapshot import Snapshot

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import tempfile
 import traceback
@@ -15,12 +14,15 @@ from typing import Any
 import torch
 import torch._dynamo
 import torch.distributed as dist
+from faults.forkserver import preloaded
 
 from converge_to_surprise.distributed.group import ProcessGroup, active
 from converge_to_surprise.search import trainer  # noqa: F401 - imported once, before the processes are forked
 
 TIMEOUT = 120.0
 """Seconds after which a process counts as hung."""
+LOADED_BY = os.getpid()
+"""The process that imported this module, which forked processes inherit."""
 
 
 def together(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -28,9 +30,7 @@ def together(size: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
 
     ``work`` must be a function of a module, so that it can be pickled.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context = preloaded(__name__)
     with tempfile.TemporaryDirectory() as folder:
         ends, processes = [], []
         for rank in range(size):

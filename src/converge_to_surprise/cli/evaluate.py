@@ -19,7 +19,9 @@ class Command:
     """Compare a run's clusters with known classes, on the test split where there is one."""
 
     run: RunPath
+    """A run, finished or not."""
     source: SourceName
+    """Images with known classes: folder of pictures, table of paths, array file or data set."""
     json: bool = False
     """Print one JSON object instead of a table."""
     split: Literal["test", "train"] = "test"

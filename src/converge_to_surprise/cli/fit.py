@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -189,14 +190,13 @@ def show_help(words: Sequence[str], console: Console) -> None:
     defaults = Command(source or "", Path(), preset=preset, search=search, settings=config)
     about = f"the data set {source}" if source else f"{images:,} color pictures; for a data set: cts fit NAME --help"
     console.print("usage: cts fit SOURCE --out FOLDER [options]\n", markup=False)
-    console.print(
-        f"Values in parentheses are those of the {preset} preset for {about}.\n", markup=False, soft_wrap=True
-    )
+    console.print(f"Values in parentheses are those of the {preset} preset for {about}.\n", markup=False)
     for path in SHORT_HELP:
         flag, text, value = _option(path, defaults)
         shown = "" if value is None else f" ({value})"
         console.print(f"  [bold]{flag}[/]", highlight=False)
-        console.print(f"      {text}{shown}", markup=False, highlight=False, soft_wrap=True)
+        lines = textwrap.wrap(text + shown, console.width - 6, break_on_hyphens=False)
+        console.print(textwrap.indent("\n".join(lines), " " * 6), markup=False, highlight=False, soft_wrap=True)
     console.print("\n`cts fit --help-all` shows every setting.", markup=False, highlight=False)
 
 

@@ -18,6 +18,7 @@ class Command:
     """Give a run's clusters the names, merges and noise marks that were saved from its report."""
 
     run: RunPath
+    """A finished run."""
     file: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="clusters.json")] = None
     """File saved from the run's report."""
     undo: bool = False

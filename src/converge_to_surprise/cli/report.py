@@ -18,6 +18,7 @@ class Command:
     """Write a run's report: one HTML file with its clusters, map, merge tree and curves."""
 
     run: RunPath
+    """A run, finished or not."""
     source: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="SOURCE")] = None
     """Other images to show the clusters of, or the run's own where they have moved; by default the run's own."""
     out: Path | None = None

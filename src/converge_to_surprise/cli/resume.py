@@ -16,6 +16,7 @@ class Command:
     """Continue an interrupted run exactly where it stopped."""
 
     run: RunPath
+    """An interrupted run."""
     data_dir: Path | None = None
     """Folder with local copies of the named data sets, if it has moved."""
     report: bool = True

@@ -21,6 +21,7 @@ class Command:
     """Show what a run is, how far it got and what it found."""
 
     run: RunPath
+    """A run, finished or not."""
 
 
 def execute(command: Command, console: Console) -> None:

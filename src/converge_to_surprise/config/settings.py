@@ -48,12 +48,15 @@ class Augmentation:
     rotation: float = 0.0
     """Largest angle in degrees; drawn uniformly from [-rotation, rotation]."""
     rotation_prob: float = 1.0
+    """Probability of a rotation."""
     crop: int = 0
     """The crop's edge is drawn from {side - crop, ..., side}."""
     crop_prob: float = 1.0
+    """Probability of a crop."""
     zoom_out: tuple[int, int] = (0, 0)
     """Least and greatest number of padding pixels added to a random axis (black, or background if that is removed)."""
     zoom_out_prob: float = 0.0
+    """Probability of such padding."""
     flip_prob: float = 0.0
     """Probability of a left-right mirror image."""
     brightness: float = 0.0
@@ -63,6 +66,7 @@ class Augmentation:
     saturation: float = 0.0
     """Color images only."""
     sampling: Literal["nearest", "bilinear"] = "nearest"
+    """How pixels are interpolated in a rotated, cropped or padded view."""
     fill: Literal["black", "image", "background"] = "black"
     """What fills the area outside the crop. black: black. image: the rest of the image, and black beyond it.
     background: the rest of the image, and its background color beyond it."""
@@ -109,9 +113,13 @@ class Evolution:
     """The evolution strategy (paper 3.3, eq. 8)."""
 
     population: int = 32
+    """Members per update (m), in mirrored pairs."""
     sigma: float = 0.02
+    """Standard deviation of the noise that makes a member."""
     learning_rate: float = 0.005
+    """Step size of an update (η)."""
     weight_decay: float = 0.005
+    """Fraction of the perturbed parameters, times the learning rate, that an update removes (λ)."""
     batch_size: int = 3000
     """Images per update (N). An epoch is split into nearly equal batches of at most this many."""
     ramp_start: float = 0.01
@@ -156,6 +164,7 @@ class Relaxed:
     batch_size: int = 250
     """Images per step."""
     learning_rate: float = 2e-3
+    """Learning rate of Adam during the search."""
     refine_learning_rate: float = 1e-3
     """Learning rate after merging."""
     neighbors: int = 5
@@ -219,7 +228,9 @@ class Consolidation:
     tau: float = 0.005
     """A cluster is surprising when it over-matches and its D_k is at least this."""
     learning_rate: float = 1e-3
+    """Learning rate of Adam."""
     batch_size: int = 128
+    """Images per step."""
     logit_scale: float = 1.0
     """Factor on the l2-normalized logits before the cross-entropy."""
 

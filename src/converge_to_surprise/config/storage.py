@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import tempfile
@@ -73,6 +74,14 @@ def wrong_version(found: object, expected: int) -> str:
     if found == 1:
         return "it was made by version 0.1 of this program, which this version cannot read: fit again"
     return f"its format has version {found!r}; this program reads version {expected}"
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """The rows of a table that this program wrote, by column; none if there is no such file."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -1,9 +1,9 @@
-"""How well clusters match known classes (paper 4.1), for evaluation only, and how balanced they are."""
+"""How well clusters match known classes (paper 4.1), for evaluation only; panels of both; how balanced clusters are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,10 @@ from scipy.special import entr
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 Labels = npt.NDArray[np.integer[Any]]
+MIN_IMAGES = 50
+"""Images that a cluster and a class must have in common for a panel."""
+SIDE = 3
+"""A panel shows up to 3 x 3 of them."""
 
 
 def confusion(clusters: Labels, classes: Labels) -> npt.NDArray[np.int64]:
@@ -45,6 +49,15 @@ def adjusted_rand_index(clusters: Labels, classes: Labels) -> float:
     return float(adjusted_rand_score(classes, clusters))
 
 
+def scores(clusters: Labels, classes: Labels) -> dict[str, float]:
+    """ACC, NMI and ARI by name."""
+    return {
+        "acc": accuracy(clusters, classes),
+        "nmi": normalized_mutual_information(clusters, classes),
+        "ari": adjusted_rand_index(clusters, classes),
+    }
+
+
 def purity(clusters: Labels, classes: Labels) -> float:
     """The share of images that belong to the most frequent class of their cluster."""
     return float(confusion(clusters, classes).max(axis=1).sum() / len(clusters))
@@ -58,9 +71,8 @@ def balance(sizes: Iterable[int]) -> float:
     >>> balance([7]), balance([50, 50]), round(balance([90, 10]), 3), balance([25] * 4)
     (0.0, 0.5, 0.192, 0.75)
     """
-    held = np.array(
-        sorted(size for size in sizes if size > 0), dtype=np.float64
-    )  # sorted, so that the sum has the same bits in any order
+    # Sorted, so that the sum has the same bits in any order.
+    held = np.array(sorted(size for size in sizes if size > 0), dtype=np.float64)
     return float(np.exp(entr(held / held.sum()).sum()) - 1) / len(held) if len(held) else 0.0
 
 
@@ -72,3 +84,27 @@ def dominant(clusters: Labels, classes: Labels) -> dict[int, tuple[int, float]]:
         int(cluster): (int(table[cluster].argmax()), float(table[cluster].max() / sizes[cluster]))
         for cluster in np.flatnonzero(sizes)
     }
+
+
+class Panel(NamedTuple):
+    """Images of one class in one cluster (figures 3 to 5 of the paper)."""
+
+    cluster: int
+    class_number: int
+    images: int
+    """Their number."""
+    shown: list[int]
+    """Positions of the at most nine that are shown."""
+
+
+def choose_panels(clusters: Labels, classes: Labels, seed: int = 0) -> list[Panel]:
+    """The panels of a clustering, by cluster and class; the images shown are drawn from ``seed``."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for cluster in np.unique(clusters):
+        for number in np.unique(classes[clusters == cluster]):
+            members = np.flatnonzero((clusters == cluster) & (classes == number))
+            if len(members) >= MIN_IMAGES:
+                picked = np.sort(rng.choice(members, size=min(SIDE * SIDE, len(members)), replace=False))
+                found.append(Panel(int(cluster), int(number), len(members), picked.tolist()))
+    return found

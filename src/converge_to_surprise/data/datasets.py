@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,20 +19,17 @@ from sklearn.datasets import fetch_openml, load_digits
 
 from ..config.images import ImageOptions
 from ..config.presets import canonical
-from .array_file import read_arrays
+from .array_file import find_idx, labels_beside, looks_like_idx, read_arrays, read_idx
 from .arrays import Sizing
 from .cache import Decoded, Progress, cached
 from .decode import Shape
 from .formats import readable
-from .idx import find_idx, labels_beside, looks_like_idx, read_idx
-from .listing import Listing, list_folder, looks_like_classes, with_folder_classes
+from .listing import SUFFIXES, Listing, list_folder, list_table, looks_like_classes, with_folder_classes
 from .shared_decoding import shared_decoder
 from .skipped import SkippedFile, first_reasons
 from .store import ImageStore, to_store
-from .tables import SUFFIXES, list_table
 from .working_size import array_size, size_like
 
-Split = Literal["train", "test"]
 ARRAYS = (".npz", ".npy")
 SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
 IMAGE_KEYS = ("images", "x", "X", "arr_0")
@@ -58,9 +55,6 @@ NAMED: dict[str, _OpenML | None] = {
 }
 FASHION = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 """The classes of Fashion-MNIST."""
-
-
-FASHION = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
 
 
 def class_name(dataset: str, number: int) -> str:
@@ -120,8 +114,9 @@ def load_arrays(source: str, data_dir: Path | None = None, sizing: Sizing | None
     if name is not None:
         return _local(name, data_dir, sizing) or _download(name, sizing)
     path = Path(source)
-    read = _array_file if path.suffix.lower() in ARRAYS else _idx_file
-    return read(path, source, sizing)
+    if path.suffix.lower() in ARRAYS:
+        return _array_file(path, source, sizing)
+    return Dataset(source, _idx_store(path, labels_beside(path), sizing))
 
 
 def open_listing(source: str, reading: ImageOptions | None = None) -> Listing | None:
@@ -202,7 +197,9 @@ def _local(name: str, data_dir: Path | None, sizing: Sizing | None) -> Dataset |
     for spelling in (name, name.replace("-", "_")):
         if (folder / f"{spelling}.npz").is_file():
             return _array_file(folder / f"{spelling}.npz", name, sizing)
-    places = [folder / name, folder / name.replace("-", "_"), *_torchvision_places(folder, name.replace("-", ""))]
+    plain = name.replace("-", "")  # FashionMNIST/raw and the like, as torchvision lays them out
+    raw = [entry / "raw" for entry in sorted(folder.iterdir()) if entry.is_dir() and entry.name.lower() == plain]
+    places = [folder / name, folder / name.replace("-", "_"), *raw]
     # IDX files do not say which set they are: loose ones count only where the folder was given for this very set.
     for place in [*places, folder] if data_dir else places:
         if find_idx(place, "train", "images"):
@@ -210,27 +207,15 @@ def _local(name: str, data_dir: Path | None, sizing: Sizing | None) -> Dataset |
     return None
 
 
-def _torchvision_places(folder: Path, plain: str) -> list[Path]:
-    """FashionMNIST/raw and the like, as torchvision lays them out."""
-    return [entry / "raw" for entry in sorted(folder.iterdir()) if entry.is_dir() and entry.name.lower() == plain]
-
-
 def _idx_folder(folder: Path, name: str, sizing: Sizing | None) -> Dataset:
-    def part(split: Split) -> ImageStore | None:
-        images, labels = find_idx(folder, split, "images"), find_idx(folder, split, "labels")
-        if images is None:
-            return None
-        return to_store(read_idx(images), None if labels is None else read_idx(labels), str(images), sizing)
-
-    train = part("train")
+    parts = [(find_idx(folder, split, "images"), find_idx(folder, split, "labels")) for split in ("train", "test")]
+    train, test = (None if images is None else _idx_store(images, labels, sizing) for images, labels in parts)
     assert train is not None
-    return Dataset(name, train, part("test"))
+    return Dataset(name, train, test)
 
 
-def _idx_file(path: Path, name: str, sizing: Sizing | None) -> Dataset:
-    """Images, with the labels that lie beside them under the matching name."""
-    labels = labels_beside(path)
-    return Dataset(name, to_store(read_idx(path), None if labels is None else read_idx(labels), str(path), sizing))
+def _idx_store(path: Path, labels: Path | None, sizing: Sizing | None) -> ImageStore:
+    return to_store(read_idx(path), None if labels is None else read_idx(labels), str(path), sizing)
 
 
 def _array_file(path: Path, name: str, sizing: Sizing | None) -> Dataset:
@@ -238,7 +223,7 @@ def _array_file(path: Path, name: str, sizing: Sizing | None) -> Dataset:
     arrays, names = read_arrays(path, (*SPLIT_KEYS, *IMAGE_KEYS, *LABEL_KEYS))
     if "x_train" in arrays:
 
-        def part(split: Split) -> ImageStore:
+        def part(split: str) -> ImageStore:
             return to_store(arrays[f"x_{split}"], arrays.get(f"y_{split}"), f"x_{split} of {path}", sizing)
 
         return Dataset(name, part("train"), part("test") if "x_test" in arrays else None)

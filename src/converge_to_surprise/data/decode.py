@@ -16,14 +16,13 @@ import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from ..config.memory import memory_ran_out
-from .color_modes import UnknownMode, to_plain
 from .formats import AVIF, HEAD, HEIC, STANDARD, decodable, readable, recognize
 from .resize import fit as _fit
 
@@ -45,6 +44,10 @@ PROBE_SIDE = 48
 SPARE = 2**24
 BYTES_PER_PIXEL = 12
 """Memory below which a failure to decode is not blamed on the picture, which is held in up to three forms."""
+DEEP = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
+"""Modes with more than eight bits a pixel, all of them gray."""
+PRINTED = ("CMYK", "YCbCr", "HSV")
+UNSUPPORTED = "unsupported pixels"
 
 _large = threading.Lock()
 _UPRIGHT = {
@@ -125,8 +128,6 @@ def _plain_picture(path: str | Path, side: int) -> Iterator[tuple[Image.Image, t
                 yield upright, full[::-1] if turn >= 5 else full
     except (BadPicture, MemoryError):
         raise
-    except UnknownMode as error:
-        raise BadPicture(str(error), "unsupported pixels") from None
     except PermissionError:
         raise BadPicture("may not be read (permission denied)", "no permission") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -213,3 +214,39 @@ def _is_colored(pixels: npt.NDArray[np.uint8]) -> bool:
 def _in_one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text[:120] if text else type(error).__name__
+
+
+def to_plain(image: Image.Image) -> Image.Image:
+    """A loaded picture of any mode as L (gray) or RGB. Transparent pixels become white."""
+    if image.mode in DEEP:
+        return Image.fromarray(_deep_to_bytes(np.asarray(image), image.format == "PNG"))
+    if image.has_transparency_data:
+        colored = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, colored).convert("L" if image.mode in ("L", "LA", "La", "1") else "RGB")
+    if image.mode in ("L", "RGB"):
+        return image
+    if image.mode == "1":
+        return image.convert("L")
+    if image.mode in ("P", "RGBX", *PRINTED):
+        return image.convert("RGB")
+    raise BadPicture(f"its pixels are of the kind {image.mode}, which is not supported", UNSUPPORTED)
+
+
+def _deep_to_bytes(pixels: npt.NDArray[Any], png: bool) -> npt.NDArray[np.uint8]:
+    """Gray levels 0..65535 as 0..255. The scale of 32-bit integers and floats follows from their range.
+
+    The scale is never fitted to the single picture: two pictures of one light stay equally bright.
+    """
+    if not np.isfinite(pixels).all():
+        raise BadPicture("it has a pixel that is not finite", UNSUPPORTED)
+    low, high = float(pixels.min()), float(pixels.max())
+    if low < 0 or high > 65535:
+        what = f"its pixels lie in {low:g}..{high:g}; supported are 0..1 (fractions), 0..255 and 0..65535"
+        raise BadPicture(what, UNSUPPORTED)
+    # A PNG file has 16 bits, whichever mode Pillow opens it in.
+    if pixels.dtype == np.uint16 or png or high > 255:
+        scale = 1 / 257
+    else:
+        scale = 255.0 if np.issubdtype(pixels.dtype, np.floating) and high <= 1 else 1.0
+    return np.round(pixels * scale).astype(np.uint8)

@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .collectives import all_sum
-from .group import ProcessGroup
+from .group import ProcessGroup, all_sum
 
 
 def stripes(x: Tensor) -> tuple[Tensor, Tensor]:

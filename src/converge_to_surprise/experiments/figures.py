@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from ..core.panels import SIDE, Panel
+from ..core.metrics import SIDE, Panel
 
 Records = Sequence[dict[str, Any]]
 COLUMNS = 5

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ..config.storage import write_atomically
-from ..core.panels import choose_panels
+from ..core.metrics import choose_panels
 from ..data.datasets import Dataset, class_name
 from ..model.assessment import Assessment, assess
 from ..runs.folder import RunFolder
@@ -19,8 +19,7 @@ from ..runs.load import load_newest_model
 from ..runs.result import read_result
 from . import figures
 from . import result_tables as tables
-from .plan import SPEED_ONLY, PlannedRun, Recipe
-from .variants import VARIANTS
+from .plan import SPEED_ONLY, VARIANTS, PlannedRun, Recipe
 
 PAGES = {"table1": tables.table1, "table2": tables.table2, "ablation": tables.ablation, "curves": tables.figure_page}
 

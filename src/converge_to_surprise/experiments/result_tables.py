@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from .variants import FULL, VARIANTS
+from .plan import FULL, VARIANTS
 
 METRICS = ["acc", "nmi", "ari"]
 COLUMNS = (
@@ -63,6 +63,8 @@ def duration(values: pd.Series[float]) -> str:
     >>> duration(pd.Series([66.0, 74.0])), duration(pd.Series([570.0, 630.0]))
     ('70 ± 4 s', '10.0 ± 0.5 min')
     """
+    if values.empty:
+        return ABSENT
     return f"{mean_text(values, 0)} s" if values.mean() < 120 else f"{mean_text(values / 60)} min"
 
 

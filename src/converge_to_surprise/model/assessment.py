@@ -55,27 +55,19 @@ class Assessment:
 
         Scores that end in ``_both`` use both views' mean outputs, all others view i alone.
         """
-        scorers = {
-            "acc": metrics.accuracy,
-            "nmi": metrics.normalized_mutual_information,
-            "ari": metrics.adjusted_rand_index,
-            "purity": metrics.purity,
-        }
+        classes = self.classes
+        unknown = dict.fromkeys(("acc", "nmi", "ari"))
+        both = unknown if classes is None else metrics.scores(self.labels_both, classes)
         return {
-            **{
-                name: None if self.classes is None else score(self.labels, self.classes)
-                for name, score in scorers.items()
-            },
+            **(unknown if classes is None else metrics.scores(self.labels, classes)),
+            "purity": None if classes is None else metrics.purity(self.labels, classes),
             "n_clusters": len(np.unique(self.labels)),
             "n_surprising": self.measures.surprising,
             "surprise": self.measures.surprise,
             "orderliness": self.measures.orderliness,
             "agreement": self.measures.agreement,
             "images": len(self.labels),
-            **{
-                f"{name}_both": None if self.classes is None else scorers[name](self.labels_both, self.classes)
-                for name in ("acc", "nmi", "ari")
-            },
+            **{f"{name}_both": value for name, value in both.items()},
             "n_clusters_both": len(np.unique(self.labels_both)),
         }
 

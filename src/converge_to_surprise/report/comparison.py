@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..config.storage import read_csv
 from ..core.metrics import adjusted_rand_index, balance, normalized_mutual_information
-from ..runs.annotations import no_annotations, read_annotations
+from ..runs.annotations import saved_annotations
 from ..runs.folder import RunFolder
 from ..runs.result import read_result
 from .content import Content
-from .flat_settings import flat_settings
-from .history import curves
-from .image_columns import printable
-from .image_data import Integers
-from .summary import counted, duration
+from .image_data import Integers, printable
+from .summary import counted, curves, duration, flat_settings
 
 FIGURES = (
     ("clusters", "n_clusters_both", "{:d}"),
@@ -79,11 +76,10 @@ def _distinct(runs: Sequence[RunFolder]) -> list[str]:
 
 def found_clusters(run: RunFolder, images: int) -> Integers:
     """The cluster of every image as the run found it, without annotations. (N,)"""
-    with run.labels.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        try:
-            numbers = np.array([int(row["cluster"]) for row in csv.DictReader(file)], dtype=np.int64)
-        except (KeyError, ValueError, TypeError):
-            raise ValueError(f"{run.labels} is damaged: it has no column of cluster numbers") from None
+    try:
+        numbers = np.array([int(row["cluster"]) for row in read_csv(run.labels)], dtype=np.int64)
+    except (KeyError, ValueError, TypeError):
+        raise ValueError(f"{run.labels} is damaged: it has no column of cluster numbers") from None
     if len(numbers) != images:
         raise ValueError(f"{run.labels} is damaged: it has {len(numbers)} rows for {images} images")
     return numbers
@@ -91,10 +87,8 @@ def found_clusters(run: RunFolder, images: int) -> Integers:
 
 def _clusters(run: RunFolder, labels: Integers) -> list[Content]:
     sizes = np.bincount(labels)
-    names = no_annotations(len(sizes))
-    if run.annotations.is_file():
-        names = read_annotations(run.annotations, len(sizes), run.description().identity)
-    shown = [f"Cluster {number}" if name == str(number) else name for number, name in enumerate(names.names)]
+    names = saved_annotations(run, len(sizes)).names
+    shown = [f"Cluster {number}" if name == str(number) else name for number, name in enumerate(names)]
     return [{"name": name, "size": int(size)} for name, size in zip(shown, sizes, strict=True)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,21 +13,20 @@ import torch
 from .. import __version__
 from ..config.images import ImageOptions
 from ..config.presets import canonical
-from ..core.panels import Panel, choose_panels
+from ..config.storage import read_csv
+from ..core.metrics import Panel, choose_panels
 from ..data import datasets
 from ..data.cache import Progress
 from ..data.store import ImageStore, fingerprint
-from ..model.cluster_model import Annotations, Model
-from ..runs.annotations import no_annotations, read_annotations
+from ..model.cluster_model import Model
+from ..runs.annotations import saved_annotations
 from ..runs.folder import Description, RunFolder
 from ..runs.labels import SavedOutputs
 from ..runs.load import load_newest_model
 from ..runs.result import read_result
 from ..search import schedule
-from . import history, summary
-from .flat_settings import flat_settings
-from .image_columns import cells, columns, printable
-from .image_data import ImageData, Integers, image_data, label_images
+from . import summary
+from .image_data import ImageData, Integers, cells, columns, image_data, label_images, printable
 from .levels import levels, tree
 from .projection import project
 
@@ -74,27 +72,26 @@ def progress(run: RunFolder) -> Content:
     description = run.description()
     records = run.records()
     finished = run.result.is_file()
-    last = records[-1] if records else None
-    seconds, steps = (last["seconds"], last["step"] + 1) if last else (0.0, 0)
+    scores, seconds, steps = None, 0.0, 0
+    images = summary.counted(description.images, "image")
+    title, sentence = f"A run on {images}", "It has not made a step yet."
+    if records:
+        scores = records[-1]
+        seconds, steps = scores["seconds"], scores["step"] + 1
+        title = f"{summary.counted(scores['surprising'], 'surprising cluster')} so far in {images}"
+        total = schedule.count_steps(description.config, description.images)
+        sentence = f"Not finished: step {steps:,} of {total:,}, stage {scores['stage']}."
     if finished:
         scores = read_result(run.result)
-        title = summary.finished_title(len(scores["clusters"]), description.images)
-        sentence = summary.finished_sentence(row["nats"] for row in scores["clusters"])
         seconds = scores["seconds"]
-    elif last:
-        scores = last
-        total = schedule.count_steps(description.config, description.images)
-        title = summary.running_title(last["surprising"], description.images)
-        sentence = summary.running_sentence(steps, total, last["stage"])
-    else:
-        scores = None
-        title, sentence = f"A run on {summary.counted(description.images, 'image')}", "It has not made a step yet."
+        title = f"{summary.counted(len(scores['clusters']), 'cluster')} in {images}"
+        sentence = summary.finished_sentence(row["nats"] for row in scores["clusters"])
     return {
         "finished": finished,
         "title": title,
         "sentence": sentence,
         "facts": summary.facts(description, scores, seconds, steps),
-        "curves": history.curves(records),
+        "curves": summary.curves(records),
         "newest": newest(run),
     }
 
@@ -124,11 +121,9 @@ def gather(run: RunFolder, pictures: Pictures, live: bool = False) -> Content:
     store = pictures.store
     if live and not content["finished"]:
         store = _sample(store, LIVE_IMAGES)
-    saved = (
-        SavedOutputs.load(run.outputs, len(store), model.active.network.n_outputs)
-        if pictures.own and content["finished"]
-        else None
-    )
+    saved = None
+    if pictures.own and content["finished"]:
+        saved = SavedOutputs.load(run.outputs, len(store), model.active.network.n_outputs)
     data = image_data(model, saved or label_images(model, store.images), store.labels)
     return content | {"clustering": _clustering(run, model, data, pictures._replace(store=store), thorough=not live)}
 
@@ -140,7 +135,7 @@ def _about(run: RunFolder, description: Description, pictures: Pictures) -> Cont
         "source": printable(pictures.source),
         "own": pictures.own,
         "program": __version__,
-        "settings": {name: printable(value) for name, value in flat_settings(description).items()},
+        "settings": {name: printable(value) for name, value in summary.flat_settings(description).items()},
     }
 
 
@@ -156,7 +151,7 @@ def _clustering(run: RunFolder, model: Model, data: ImageData, pictures: Picture
     count = int(max(data.cluster.max() + 1, model.n_clusters if run.result.is_file() else 0))
     return {
         "clusters": count,
-        "annotations": _edits(_annotations(run, count)),
+        "annotations": _edits(run, count),
         "cells": cells(data, classes),
         "levels": levels(model, data, classes),
         "tree": tree(model),
@@ -171,13 +166,7 @@ def _clustering(run: RunFolder, model: Model, data: ImageData, pictures: Picture
     }  # fmt: skip
 
 
-def _annotations(run: RunFolder, clusters: int) -> Annotations:
-    if not run.annotations.is_file() or not run.result.is_file():
-        return no_annotations(clusters)
-    return read_annotations(run.annotations, clusters, run.description().identity)
-
-
-def _edits(found: Annotations) -> list[Content]:
+def _edits(run: RunFolder, clusters: int) -> list[Content]:
     return [
         {
             "cluster": number,
@@ -185,7 +174,7 @@ def _edits(found: Annotations) -> list[Content]:
             "into": None if into == number else into,
             "noise": noise and into == number,
         }
-        for number, (name, into, noise) in enumerate(zip(*found, strict=True))
+        for number, (name, into, noise) in enumerate(zip(*saved_annotations(run, clusters), strict=True))
     ]
 
 
@@ -210,10 +199,4 @@ def _sample(store: ImageStore, most: int) -> ImageStore:
 
 def quarantine(run: RunFolder) -> list[Content]:
     """Skipped files and the reasons."""
-    if not run.quarantine.is_file():
-        return []
-    with run.quarantine.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        return [
-            {"file": printable(row.get("file") or ""), "reason": printable(row.get("reason") or "")}
-            for row in csv.DictReader(file)
-        ]
+    return [{name: printable(row.get(name) or "") for name in ("file", "reason")} for row in read_csv(run.quarantine)]

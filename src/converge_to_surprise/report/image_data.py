@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import base64
+import json
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..data.store import ImageStore
 from ..model.assessment import Assessment, evaluate
 from ..model.cluster_model import Model
 from ..model.inference import Outputs
-from ..runs.labels import SavedOutputs
+from ..runs.labels import KEEP, SavedOutputs
+from ..search.restarts import Fitted
+from . import sprites
+from .projection import Map
 
 Integers = npt.NDArray[np.int64]
 
@@ -37,25 +43,11 @@ class ImageData(NamedTuple):
 
 def label_images(model: Model, images: Tensor) -> SavedOutputs:
     """Label uint8 images (N, C, H, W) that a run does not hold the outputs of."""
-    tops, pieces, done = [], [], 0
-    # Allocated once: joining a list of chunks would need twice the memory.
-    features = torch.empty((len(images), model.active.network.head.in_features), dtype=torch.float16)
-    for outputs in model.run(images):
-        tops.append(outputs.probabilities.topk(min(2, outputs.probabilities.shape[1])))
-        features[done : done + len(outputs.winner)] = outputs.features.half()
-        done += len(outputs.winner)
-        pieces.append((outputs.view_i, outputs.view_j, outputs.winner))
-    view_i, view_j, winner = (torch.cat(side) for side in zip(*pieces, strict=True))
-    top_outputs, top_values = torch.cat([top.indices for top in tops]), torch.cat([top.values for top in tops])
-    return SavedOutputs(view_i, view_j, winner, top_outputs, top_values, _subclusters(model, images), features)
-
-
-def _subclusters(model: Model, images: Tensor) -> Tensor:
-    none = torch.full((len(images),), -1)
-    if model.merge_result is None or model.unmerged is None:
-        return none
-    finest = model.cut(model.merge_result.max_clusters)
-    return none if finest.active is not model.unmerged else finest.run_all(images).winner
+    subclusters = None
+    if model.merge_result is not None and model.unmerged is not None:
+        finest = model.cut(model.merge_result.max_clusters)
+        subclusters = finest.run_all(images) if finest.active is model.unmerged else None
+    return SavedOutputs.of(Fitted(model, model.run_all(images, KEEP), subclusters))
 
 
 def image_data(model: Model, saved: SavedOutputs, classes: Integers | None) -> ImageData:
@@ -84,3 +76,87 @@ def cluster_numbers(assessment: Assessment) -> Integers:
     number = np.empty(len(assessment.order), dtype=np.int64)
     number[assessment.order] = np.arange(len(assessment.order))
     return number
+
+
+SMALL_SET, SMALL_PAGE = 10_000, 9.3e6
+"""Images, and the bytes that a page of so many or fewer may have ..."""
+LARGE_SET, LARGE_PAGE = 70_000, 24e6
+"""... and of so many or more."""
+FIXED = 400_000
+"""Bytes of program, style, curves and tables, about."""
+PACKED = 32
+"""Bytes of the packed columns of one image."""
+
+
+def budget(images: int) -> float:
+    """Bytes that a page may have."""
+    return float(np.interp(images, [SMALL_SET, LARGE_SET], [SMALL_PAGE, LARGE_PAGE]))
+
+
+def columns(
+    data: ImageData, store: ImageStore, place: Map, wanted: Integers, room: float | None = None
+) -> tuple[dict[str, Any], Integers]:
+    """The images that fit into the page, sorted by cluster and confidence, and their positions.
+
+    ``wanted``: images that must be among them. (n,)
+    """
+    total = len(data.cluster)
+    room = budget(total) - FIXED if room is None else room
+    each = PACKED + (0 if store.names is None else _name_bytes(store.names))
+    form, thumbnail = sprites.choose_form(store.images, room / total - each)
+    fitting = max(1, min(total, int(room / (each + thumbnail))))
+    shown = sprites.spread(data.cluster, data.confidence, fitting)
+    if fitting < total:
+        shown = np.union1d(shown, wanted)
+        shown = shown[np.lexsort((-data.confidence[shown], data.cluster[shown]))]
+    sheets = sprites.encode(store.images[torch.from_numpy(shown)], form)
+    return {
+        "total": total,
+        "shown": len(shown),
+        "width": form.width,
+        "height": form.height,
+        "columns": sprites.COLUMNS,
+        "perSheet": sprites.PER_SHEET,
+        "sheets": sheets.sheets,
+        "index": packed(shown, np.uint32),
+        "cluster": packed(data.cluster[shown], np.int16),
+        "confidence": packed(np.round(data.confidence[shown] * 10_000), np.uint16),
+        "second": packed(data.second[shown], np.int16),
+        "secondConfidence": packed(np.round(data.second_confidence[shown] * 10_000), np.uint16),
+        "viewsAgree": packed(data.views_agree[shown], np.uint8),
+        "subcluster": packed(data.subcluster[shown], np.int16),
+        "class": None if store.labels is None else packed(store.labels[shown], np.int32),
+        "x": packed(np.round(place.points[shown, 0] * 65_535), np.uint16),
+        "y": packed(np.round(place.points[shown, 1] * 65_535), np.uint16),
+        "names": None if store.names is None else [printable(store.names[i]) for i in shown.tolist()],
+    }, shown
+
+
+def packed(values: npt.NDArray[Any], kind: Any) -> str:
+    """Little-endian numbers in base64."""
+    return base64.b64encode(values.astype(np.dtype(kind).newbyteorder("<")).tobytes()).decode()
+
+
+def printable(name: str) -> str:
+    """A file's name as text: bytes that are no text become question marks."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _name_bytes(names: Any) -> float:
+    sample = [names[i] for i in range(0, len(names), max(1, len(names) // 1_000))]
+    return sum(len(json.dumps(printable(name))) + 1 for name in sample) / len(sample)
+
+
+def cells(data: ImageData, classes: Integers | None) -> list[list[float]]:
+    """How many images each cluster, subcluster and class have in common, and the sum of their confidence.
+
+    Everything that the page counts is a sum over these rows, whichever images it shows.
+    """
+    known = np.full(len(data.cluster), -1) if classes is None else classes
+    rows, inverse = np.unique(np.stack([data.cluster, data.subcluster, known], 1), axis=0, return_inverse=True)
+    counts = np.bincount(inverse.reshape(-1), minlength=len(rows))
+    sums = np.bincount(inverse.reshape(-1), weights=data.confidence, minlength=len(rows))
+    return [
+        [*map(int, row), int(count), round(float(total), 3)]
+        for row, count, total in zip(rows, counts, sums, strict=True)
+    ]

@@ -18,64 +18,39 @@ def levels(model: Model, data: ImageData, classes: Integers | None) -> dict[str,
     Up to the run's own number of clusters the groups are made of clusters, beyond it of parts. Groups are numbered as
     `cts predict --n-clusters` numbers them: 0 is the largest.
     """
-    own = model.merge_result.n_clusters if model.merge_result else len(data.assessment.clusters)
-    found: dict[str, Any] = {"own": own, "finest": own, "levels": []}
     if model.merge_result is None or model.unmerged is None:
-        return found | {"levels": [_own(data, own, classes)]}
-    finest = model.merge_result.max_clusters if bool((data.subcluster >= 0).all()) else own
-    found["finest"] = finest
-    for clusters in range(1, finest + 1):
-        if clusters == own:
-            level = _own(data, own, classes)
-        elif clusters < own:
-            level = _coarser(model, data, clusters, classes)
-        else:
-            level = _finer(model, data, clusters, classes)
-        found["levels"].append(level)
-    return found
+        own = finest = len(data.assessment.clusters)
+        numbers = range(own, own + 1)
+    else:
+        own = finest = model.merge_result.n_clusters
+        if bool((data.subcluster >= 0).all()):
+            finest = model.merge_result.max_clusters
+        numbers = range(1, finest + 1)
+    found = [_level(model, data, clusters, own) for clusters in numbers]
+    scored = [level | ({} if classes is None else metrics.scores(labels, classes)) for level, labels in found]
+    return {"own": own, "finest": finest, "levels": scored}
 
 
-def _own(data: ImageData, clusters: int, classes: Integers | None) -> dict[str, Any]:
-    table = _table(data.assessment.clusters)
-    return {"clusters": clusters, "of": "clusters", "groups": None, "table": table, **_scores(data.cluster, classes)}
-
-
-def _coarser(model: Model, data: ImageData, clusters: int, classes: Integers | None) -> dict[str, Any]:
-    assessment = evaluate(model.cut(clusters), data.outputs, classes, both=True)
-    group = cluster_numbers(assessment)[np.array(model.cut(clusters).groups)]
-    into = [int(group[output]) for output in data.assessment.order]
-    return {
-        "clusters": clusters,
-        "of": "clusters",
-        "groups": into,
-        "table": _table(assessment.clusters),
-        **_scores(np.array(into)[data.cluster], classes),
-    }
-
-
-def _finer(model: Model, data: ImageData, clusters: int, classes: Integers | None) -> dict[str, Any]:
-    into = model.cut(clusters).numbers
-    return {
-        "clusters": clusters,
-        "of": "subclusters",
-        "groups": into.tolist(),
-        "table": {},
-        **_scores(into.numpy()[data.subcluster], classes),
-    }
+def _level(model: Model, data: ImageData, clusters: int, own: int) -> tuple[dict[str, Any], Integers]:
+    """What the page shows of one number of clusters, and the group of every image."""
+    groups: list[int] | None = None
+    table: dict[int, dict[str, Any]] = {}
+    if clusters == own:
+        table, labels = _table(data.assessment.clusters), data.cluster
+    elif clusters < own:
+        assessment = evaluate(model.cut(clusters), data.outputs, None, both=True)
+        group = cluster_numbers(assessment)[np.array(model.cut(clusters).groups)]
+        groups = [int(group[output]) for output in data.assessment.order]
+        table, labels = _table(assessment.clusters), np.array(groups)[data.cluster]
+    else:
+        into = model.cut(clusters).numbers
+        groups, labels = into.tolist(), into.numpy()[data.subcluster]
+    of = "subclusters" if clusters > own else "clusters"
+    return {"clusters": clusters, "of": of, "groups": groups, "table": table}, labels
 
 
 def _table(clusters: list[Cluster]) -> dict[int, dict[str, Any]]:
     return {row.cluster: {"surprise": row.surprise, "nats": row.nats, "surprising": row.surprising} for row in clusters}
-
-
-def _scores(labels: Integers, classes: Integers | None) -> dict[str, float]:
-    if classes is None:
-        return {}
-    return {
-        "acc": metrics.accuracy(labels, classes),
-        "nmi": metrics.normalized_mutual_information(labels, classes),
-        "ari": metrics.adjusted_rand_index(labels, classes),
-    }
 
 
 def tree(model: Model) -> list[list[float]] | None:

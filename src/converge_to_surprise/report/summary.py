@@ -1,12 +1,22 @@
-"""The headline of a report in plain words."""
+"""The headline of a report in plain words, its settings, and the curves against time (figures 6 to 8)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ..config.files import to_dict
 from ..runs.folder import Description
+
+POINTS = 800
+"""Largest number of points per curve."""
+MARKS = 400
+"""Largest number of marks on the time axis."""
+SERIES = ("surprise", "orderliness", "agreement", "surprising", "active")
+REBUILDING = ("consolidate", "merge")
+
+Records = Sequence[dict[str, Any]]
 
 
 def duration(seconds: float) -> str:
@@ -44,17 +54,10 @@ def counted(number: int, thing: str) -> str:
 def facts(description: Description, scores: dict[str, Any] | None, seconds: float, steps: int) -> list[tuple[str, str]]:
     """Names and values of the small figures under the head line."""
     height, width = description.shape[1:]
-    measures = (
-        []
-        if scores is None
-        else [
-            ("Surprise S", f"{scores['surprise']:.3f}"),
-            ("Orderliness Ω", f"{scores['orderliness']:.3f}"),
-            ("Agreement of the views", f"{scores['agreement']:.1%}"),
-        ]
-    )
+    measures = [("Surprise S", "surprise", ".3f"), ("Orderliness Ω", "orderliness", ".3f")]
+    measures.append(("Agreement of the views", "agreement", ".1%"))
     return [
-        *measures,
+        *((title, format(scores[name], form)) for title, name, form in measures if scores is not None),
         ("Images", f"{description.images:,} of {width}×{height}"),
         ("Time", duration(seconds)),
         ("Steps", f"{steps:,}"),
@@ -70,10 +73,6 @@ def _seed(description: Description, scores: dict[str, Any] | None) -> str:
     return f"{inits['seeds'][inits['selected']]} (initialization {inits['selected'] + 1} of {len(inits['seeds'])})"
 
 
-def finished_title(clusters: int, images: int) -> str:
-    return f"{counted(clusters, 'cluster')} in {counted(images, 'image')}"
-
-
 def finished_sentence(nats: Iterable[float]) -> str:
     exponent = chance_exponent(nats)
     if exponent < 1:
@@ -81,9 +80,69 @@ def finished_sentence(nats: Iterable[float]) -> str:
     return f"Agreement this strong would arise by chance with probability below 10^-{exponent:,}."
 
 
-def running_title(surprising: int, images: int) -> str:
-    return f"{counted(surprising, 'surprising cluster')} so far in {counted(images, 'image')}"
+def thinned(records: Records, most: int) -> list[dict[str, Any]]:
+    """The last record of each of at most ``most`` equal stretches; the last record of a stage is always kept."""
+    stretch = max(1, -(-len(records) // most))
+    return [
+        record
+        for position, record in enumerate(records)
+        if (position + 1) % stretch == 0
+        or position + 1 == len(records)
+        or records[position + 1]["stage"] != record["stage"]
+    ]
 
 
-def running_sentence(step: int, total: int, stage: str) -> str:
-    return f"Not finished: step {step:,} of {total:,}, stage {stage}."
+def curves(records: Records) -> dict[str, Any]:
+    """Series over seconds, when each stage began and ended, when clusters were consolidated or merged."""
+    kept = thinned(records, POINTS)
+    return {
+        "seconds": [record["seconds"] for record in kept],
+        **{name: [_short(record[name]) for record in kept] for name in SERIES},
+        "stages": stages(records),
+        "marks": marks(records),
+    }
+
+
+def stages(records: Records) -> list[dict[str, Any]]:
+    """Name, begin and end of every stage so far, in seconds."""
+    found: list[dict[str, Any]] = []
+    previous = 0.0
+    for record in records:
+        if not found or found[-1]["name"] != record["stage"]:
+            found.append({"name": record["stage"], "from": previous})
+        previous = found[-1]["to"] = record["seconds"]
+    return found
+
+
+def marks(records: Records) -> list[dict[str, Any]]:
+    """When a round of consolidation or a merge ended; evenly thinned where there are very many."""
+    found = []
+    for position, record in enumerate(records):
+        next_kind = records[position + 1]["kind"] if position + 1 < len(records) else ""
+        if record["kind"] in REBUILDING and next_kind != record["kind"]:
+            found.append({"seconds": record["seconds"], "kind": record["kind"]})
+    return found[:: -(-len(found) // MARKS) or 1]
+
+
+def _short(value: float) -> float:
+    """Six digits are more than a screen shows."""
+    return float(f"{value:.6g}")
+
+
+def flat_settings(description: Description) -> dict[str, str]:
+    """Every setting by its name on the command line, and what else determines the run."""
+    about = {
+        "source": description.source,
+        "images": f"{description.images:,} of {'x'.join(map(str, description.shape))}",
+        "preset": description.preset,
+        "program": description.program,
+    }
+    return {**about, **dict(_flat(to_dict(description.config), ""))}
+
+
+def _flat(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -34,6 +34,13 @@ def read_annotations(path: Path, clusters: int, identity: str) -> Annotations:
     return _names(_entries(read_json(path), path, identity), clusters, path)
 
 
+def saved_annotations(run: RunFolder, clusters: int) -> Annotations:
+    """Those of a finished run, or none."""
+    if not run.annotations.is_file() or not run.result.is_file():
+        return no_annotations(clusters)
+    return read_annotations(run.annotations, clusters, run.description().identity)
+
+
 def apply_annotations(run: RunFolder, path: Path, clusters: int) -> Annotations:
     """Check a file and copy it into the run folder; the previous one is kept for ``undo_annotations``."""
     identity = run.description().identity

@@ -21,6 +21,8 @@ from ..search.restarts import Fitted
 
 ROWS = 10_000
 """Images whose rows are held as text at a time."""
+KEEP = ("probabilities", "features")
+"""What a run keeps of the outputs for its training images: the table of labels and the page are made from it."""
 QUARANTINE_COLUMNS = ("file", "reason", "kind")
 
 

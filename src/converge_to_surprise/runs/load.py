@@ -14,8 +14,8 @@ from ..model.network import ClusterNetwork
 from ..search.snapshot import Networks
 from . import checkpoint
 from .annotations import read_annotations
+from .checkpoint import check_snapshot
 from .folder import RunFolder
-from .snapshot_check import check_snapshot
 
 
 class LoadedModel(NamedTuple):

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from ..config.storage import flush_folder, read_json, write_json
+from ..config.storage import flush_folder, read_csv, read_json, write_json
 from ..data.source import CHUNK, Source
 from ..distributed.group import current
 from ..model.cluster_model import Model, Prediction
@@ -110,7 +110,8 @@ def predict(
     if group.rank == 0:
         _join(parts)
         _finish(parts[0], quarantined)
-        skipped = _count_kinds(_quarantine(out))
+        # From the list: they may have been skipped by several processes, and before an interruption.
+        skipped.update(row["kind"] for row in read_csv(_quarantine(out)))
     return Predicted(images, skipped, _quarantine(out), resumed)
 
 
@@ -227,14 +228,6 @@ def _rows(found: Prediction, names: Any, model: Model, options: TableOptions) ->
 
 def _quarantine(out: Path) -> Path:
     return out.with_name(out.stem + ".quarantine.csv")
-
-
-def _count_kinds(quarantine: Path) -> Counter[str]:
-    """From the list of skipped files: they may have been skipped by several processes, and before an interruption."""
-    if not quarantine.is_file():
-        return Counter()
-    with quarantine.open(encoding="utf-8", newline="", errors="surrogateescape") as file:
-        return Counter(row["kind"] for row in csv.DictReader(file))
 
 
 def _finish(part: _Part, quarantined: int) -> None:

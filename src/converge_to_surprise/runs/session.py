@@ -31,16 +31,14 @@ from ..search.memory_plan import check_fit_memory
 from ..search.record import Record
 from ..search.restarts import Restarts
 from . import checkpoint
+from .checkpoint import check_position, check_snapshot
 from .folder import Description, RunFolder
 from .interruption import Interruption, interruptible
-from .labels import SavedOutputs, write_labels, write_quarantine
+from .labels import KEEP, SavedOutputs, write_labels, write_quarantine
 from .load import fits_run
-from .snapshot_check import check_position, check_snapshot
 
 MAX_RESTARTS = 3
 """How often lost workers are replaced."""
-KEEP = ("probabilities", "features")
-"""What a run keeps of the outputs for its training images: the table of labels and the page are made from it."""
 Reader = Callable[[Record], None]
 """Receives every record: a progress bar, a log."""
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..config import Config, Stage, StageKind
 from . import sampler
-from .readahead import announce
+from .sampler import announce
 
 
 @dataclass(frozen=True)
