@@ -460,15 +460,6 @@ def test_folders_of_other_things(
     assert contents(tmp_path) == {"thesis.tex": b"years of work"}
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_folder_without_permission(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o500)
-    line = refused(capsys, "fit", source, "--out", closed / "run", *FLAGS)
-    assert f"cannot make the run folder {closed / 'run'}: Permission denied" in line
-    assert "cannot write to" in refused(capsys, "fit", source, "--out", closed, *FLAGS)
-
-
 @pytest.mark.parametrize("command", ["resume", "show", "evaluate"])
 def test_what_is_no_run(tmp_path: Path, source: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
     more = [source] if command == "evaluate" else []

@@ -55,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         hint = "; free some space: `cts resume` then continues the run" if error.errno == errno.ENOSPC else ""
-        return fail(f"{error}{hint}", 2)
+        where = f"cannot use {error.filename}: " if error.filename else ""
+        return fail(f"{where}{error.strerror or error}{hint}", 2)
     except (MemoryError, RuntimeError) as error:
         if not memory_ran_out(error):
             raise

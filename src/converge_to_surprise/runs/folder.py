@@ -30,7 +30,7 @@ from filelock import FileLock, Timeout
 from ..config import Config
 from ..config.files import overlay, to_dict, typed
 from ..config.images import LabelSource
-from ..config.storage import read_json, write_atomically, write_json, wrong_version
+from ..config.storage import check_folder_target, read_json, write_atomically, write_json, wrong_version
 from ..config.text import parse_json
 from ..search.record import Record
 
@@ -136,6 +136,7 @@ class RunFolder:
                 raise ValueError(f"{path} is not empty and holds no run; give another folder")
             if not self.force:
                 raise ValueError(f"{path} already holds a run; continue it with `cts resume {path}` or give --force")
+        check_folder_target(path, "--out")
 
     def make(self) -> None:
         """Create the folder itself."""
@@ -161,13 +162,18 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the folder for this process; the lock ends with the process."""
+        if self.path.is_dir() and not os.access(self.path, os.W_OK | os.X_OK):  # the lock could be there already
+            raise ValueError(f"cannot write to {self.path}: the folder is not writable")
         try:
-            with self._lock:
-                yield
+            self._lock.acquire()
         except Timeout:
             raise ValueError(f"another process is working on {self.path}; wait for it or stop it first") from None
-        except PermissionError as error:
+        except OSError as error:
             raise ValueError(f"cannot write to {self.path}: {error.strerror}") from None
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def describe(self, description: Description) -> None:
         """Write config.json."""

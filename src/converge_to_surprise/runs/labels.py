@@ -30,6 +30,12 @@ def columns(first: str, model: Model) -> list[str]:
     return [first, "cluster", *named, "confidence", "second", "second_confidence", "views_agree"]
 
 
+def cluster_name(model: Model, number: int) -> str:
+    """A cluster as a person knows it: its number, with its name if it was given one; -1 is noise."""
+    name = "noise" if number < 0 else model.cluster_names[number]
+    return f"{number}" if name == str(number) else f"{number} ({name})"
+
+
 def rows(prediction: Prediction, images: Sequence[str | int], model: Model) -> Iterator[list[Any]]:
     """One row for each image."""
     numbers = prediction.cluster.tolist()

@@ -16,6 +16,7 @@ import torch
 from .. import __version__
 from ..config import Config
 from ..config.images import ImageOptions, LabelSource
+from ..config.presets import canonical
 from ..config.storage import write_json
 from ..data import datasets
 from ..data.datasets import Dataset
@@ -85,7 +86,7 @@ def reopen(run: RunFolder, dataset: Dataset) -> tuple[Restarts, list[str]]:
     """The search of an earlier session at its last checkpoint, and warnings about damaged newer ones."""
     description = run.description()
     if fingerprint(dataset.train.images) != description.fingerprint:
-        raise ValueError(f"{description.source} does not hold the images that {run.path} was begun with")
+        raise ValueError(f"{dataset.name} does not hold the images that {run.path} was begun with")
     devices.check(description.config.device)
     check_network(description.config, description.shape[0])
     search = Restarts(dataset.train.images, description.config)
@@ -116,11 +117,22 @@ def reattach(run: RunFolder, dataset: Dataset, config: Config) -> tuple[Restarts
         return reopen(run, dataset)
 
 
-def update_data_dir(run: RunFolder, data_dir: Path | None) -> None:
-    """Record where the named data sets are now, if given: workers look there too."""
-    if data_dir is not None:
-        with run.locked():
-            run.describe(replace(run.description(), data_dir=str(data_dir.resolve())))
+def update_origin(run: RunFolder, source: str | None, data_dir: Path | None) -> None:
+    """Record where the images or the named data sets are now, if given: workers look there too."""
+    with run.locked():
+        description = run.description()
+        moved = replace(
+            description,
+            source=description.source if source is None else origin_of(source),
+            data_dir=description.data_dir if data_dir is None else str(data_dir.resolve()),
+        )
+        if moved != description:
+            run.describe(moved)
+
+
+def origin_of(source: str) -> str:
+    """A source as it is saved with a run: the name of a data set, or an absolute path."""
+    return canonical(source) or str(Path(source).resolve())
 
 
 def train_with_workers(run: RunFolder, search: Restarts, dataset: Dataset, readers: list[Reader]) -> Assessment:
