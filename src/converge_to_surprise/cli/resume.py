@@ -38,6 +38,7 @@ def execute(command: Command, console: Console) -> None:
     from .loading import load_images
 
     run = RunFolder.open(command.run)
+    run.description()  # a folder of something else is left as it is
     with run.locked():  # nothing that is read may change
         description = run.description()
         data_dir = command.data_dir or (None if description.data_dir is None else Path(description.data_dir))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,10 +14,11 @@ import numpy.typing as npt
 import torch
 from rich.console import Console
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from ..config import Config, SearchName, presets
+from ..config import Config, SearchName, check_n_clusters, presets
 from ..config import files as configfile
 from ..config.images import Color
 from ..config.storage import write_atomically
@@ -30,7 +33,8 @@ from ..search.memory_plan import check_fit_memory
 from ..search.record import Record
 from ..search.restarts import Restarts
 from ..search.threads import available_threads
-from .inputs import Input, first_input, integer, later_input, seed_of
+from .inputs import Input, first_input, later_input
+from .params import check_params, integer, seed_of
 from .state import FittedState, from_bytes, to_bytes
 
 Floats = npt.NDArray[np.float32]
@@ -153,11 +157,11 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Values are taken as 0..255, or as 0..1 if they are floats and none is larger; if some lie beyond 0..255, the
         least becomes black and the largest white, here and for all images that are given later.
         """
-        if not 0 <= self.min_confidence <= 1:
-            raise ValueError(f"min_confidence is {self.min_confidence}; it must lie in 0..1")
+        check_params(self)
         given = first_input(self, X)
         check_clusterable(ImageStore(given.images), "X")
         config = self._config(len(given.images), given.shape)
+        check_n_clusters(config, len(given.images))
         check_fit_memory(given.images.shape, config, own_network=self.backbone is None)
         # A backbone may draw from torch's global generator (dropout), which is seeded for every initialization.
         with torch.random.fork_rng(devices=[]):
@@ -165,6 +169,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             search = Restarts(given.images, config, backbone=self._backbone(given.shape, config))
             history = [asdict(record) for record in self._train(search)]
         fitted = search.finish()
+        if shortfall := fitted.shortfall:
+            warnings.warn(shortfall, ConvergenceWarning, stacklevel=2)
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
         given = replace(given, images=torch.empty(0, *given.shape, dtype=torch.uint8))
         self._set_fitted(FittedState(fitted, given, self.n_features_in_, names, history))
@@ -221,6 +227,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     @classmethod
     def load(cls, path: str | Path, backbone: nn.Module | None = None) -> Self:
         """Read what ``save`` wrote. A model with a backbone needs a module of the same kind again."""
+        if not isinstance(path, str | os.PathLike):
+            raise ValueError(f"path is {path!r}; it must be the path of a file that save() wrote")
         if not Path(path).is_file():
             raise ValueError(f"there is no model file {str(path)!r}; give a file that save() wrote")
         return cls._loaded(Path(path).read_bytes(), str(path), backbone)

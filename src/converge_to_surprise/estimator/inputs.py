@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
@@ -116,12 +114,35 @@ def _decoded(listing: Listing, shape: Shape, threads: int) -> Input:
     return Input(images, BYTES, positions if quarantine else None, len(listing), quarantine)
 
 
+def _stackable(given: Sequence[Any]) -> Sequence[Any]:
+    """A list of images or of flattened images, if all have the same shape."""
+    if not len(given):
+        raise ValueError("X is empty; give arrays of images, or paths of pictures")
+    if any(isinstance(entry, str | os.PathLike) for entry in given):
+        raise ValueError("X mixes paths with other things; give paths only, or arrays only")
+    try:
+        images = [to_numpy(entry) for entry in given]
+    except ValueError:
+        raise ValueError("X holds a list that is no image: its rows differ in length") from None
+    for number, image in enumerate(images):
+        if image.dtype == object:
+            raise ValueError(f"X holds {given[number]!r} at {number}, which is neither an image nor a path")
+        if image.shape != images[0].shape:
+            raise ValueError(
+                f"X holds images of different shapes: {images[0].shape} first and {image.shape} at {number}; "
+                "bring them to one shape, or give paths of pictures"
+            )
+    return images
+
+
 def _pixels(estimator: SurpriseClustering, given: Any, reset: bool) -> npt.NDArray[Any]:
     """X as (N, C, H, W) numbers. Tables of flattened images are checked by scikit-learn itself."""
+    if not isinstance(given, list | tuple) and not any(hasattr(given, name) for name in ("ndim", "__array__")):
+        raise ValueError(f"X is of type {type(given).__name__}; give arrays of images, paths of pictures, or a folder")
     many = getattr(given, "ndim", None)
-    if isinstance(given, list | tuple) and len(given) and np.ndim(given[0]) >= 2:
-        given = [to_numpy(image) for image in given]
-        many = 1 + given[0].ndim
+    if isinstance(given, list | tuple):
+        given = _stackable(given)
+        many = 1 + max((np.ndim(image) for image in given[:1]), default=0)
     if many is None or many <= 2:
         table = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
         fewest = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
@@ -135,17 +156,3 @@ def _pixels(estimator: SurpriseClustering, given: Any, reset: bool) -> npt.NDArr
         if hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
     return pixels
-
-
-def seed_of(random_state: int | np.random.RandomState | None) -> int:
-    """A seed from any random_state that scikit-learn accepts."""
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def integer(name: str, value: Any) -> int:
-    """An integer parameter as a Python int, which can be saved."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ValueError(f"{name} is {value!r}; it must be an integer")
-    return operator.index(value)

@@ -80,9 +80,7 @@ def from_bytes(
 
 
 def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:
-    size = int.from_bytes(content[:8], "little")
-    metadata = parse_json(content[8 : 8 + size]).get("__metadata__", {})
-    tensors = safetensors.torch.load(content)
+    tensors, metadata = _safetensors(content)
     if FORMAT not in metadata:
         raise ValueError("it is a safetensors file, but not a model of this program")
     header = parse_json(metadata[FORMAT])
@@ -112,6 +110,18 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
     model.prepare()
     kept = {key.removeprefix("keep."): value for key, value in tensors.items() if key.startswith("keep.")}
     return model, kept, data["extra"]
+
+
+def _safetensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the metadata of a safetensors file."""
+    size = int.from_bytes(content[:8], "little")
+    try:
+        metadata = parse_json(content[8 : 8 + size].decode("utf-8")).get("__metadata__", {})
+        return safetensors.torch.load(content), metadata
+    except (SafetensorError, ValueError, AttributeError) as error:
+        if content[8:9] == b"{" and size < len(content):
+            raise ValueError(f"it is damaged: {error}") from None
+        raise ValueError("it is not a model file of this program") from None
 
 
 def save(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..config import Config
+from ..config import Config, check_n_clusters
 from ..config.images import ImageOptions, LabelSource
 from ..config.presets import canonical
 from ..config.storage import write_json
@@ -58,6 +58,7 @@ class Origin(NamedTuple):
 def begin(run: RunFolder, dataset: Dataset, origin: Origin, config: Config) -> Restarts:
     """Check that images and settings fit, then describe the run in its folder. Nothing is written if they do not."""
     check_network(config, dataset.train.images.shape[1])
+    check_n_clusters(config, len(dataset.train))
     check_fit_memory(dataset.train.images.shape, config, names=("--image-size", "--"))
     search = Restarts(dataset.train.images, config)
     run.make()
@@ -204,6 +205,8 @@ def _train_steps(run: RunFolder, search: Restarts, readers: list[Reader], interr
 def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Assessment:
     """Write the model, the labels, the outputs and the result."""
     fitted = search.finish()
+    if shortfall := fitted.shortfall:
+        warnings.warn(shortfall, stacklevel=2)
     assessment = evaluate(fitted.model, fitted.outputs, dataset.train.labels, both=True)
     model_file.save(run.model, fitted.model)
     write_labels(run.labels, fitted, dataset.train.names)
