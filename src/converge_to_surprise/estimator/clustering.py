@@ -61,8 +61,9 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Which changes of an image carry no meaning: by default those that suit most images of their size. Those of a
         named data set are for objects on black background, which is then not removed.
     image_shape : tuple or None
-        Shape of one image, (H, W), (H, W, C) or (C, H, W), if X is a 2-D array of flattened images. None takes
-        squares where that is possible.
+        Shape of one image, (H, W), (H, W, C) or (C, H, W), if X is a 2-D array of flattened images; one side may be -1
+        for what is left. None: squares of pixels; other numbers of values, and values that look like feature vectors
+        (negative ones, fractions above 1, rows of length 1), are refused.
     image_size, color
         Longer side in pixels to which images are brought, from 8 to 1024 (None: 48, or less if they are smaller), and,
         if X is a list of paths, "auto", "gray" or "rgb".
@@ -153,7 +154,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the clusters of images X; ``y`` is ignored.
 
-        X: (N, H, W), (N, H, W, C) or (N, C, H, W) arrays or tensors, (N, values) with ``image_shape``, or paths.
+        X: (N, H, W), (N, H, W, C) or (N, C, H, W) arrays or tensors, (N, values) with ``image_shape``, a folder, or
+        paths in a list or a Series.
         Values are taken as 0..255, or as 0..1 if they are floats and none is larger; if some lie beyond 0..255, the
         least becomes black and the largest white, here and for all images that are given later.
         """

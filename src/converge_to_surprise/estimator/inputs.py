@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from ..config.images import ImageOptions
-from ..data.arrays import BYTES, Scale, natural_scale, to_images, to_nchw, to_numpy, unflatten
+from ..data.arrays import BYTES, Scale, check_flattened, natural_scale, to_images, to_nchw, to_numpy, unflatten
 from ..data.datasets import open_listing
 from ..data.listing import Listing, list_paths
 from ..data.pictures import stream
@@ -59,6 +60,7 @@ class Input:
 def first_input(estimator: SurpriseClustering, given: Any) -> Input:
     """The images to learn from."""
     reading = ImageOptions(image_size=estimator.image_size, color=estimator.color, threads=estimator.n_threads or 0)
+    given = _column(given)
     listing = _listing(given)
     if listing is not None:
         found = _decoded(listing, working_shape(listing, reading), reading.threads)
@@ -74,6 +76,7 @@ def first_input(estimator: SurpriseClustering, given: Any) -> Input:
 
 def later_input(estimator: SurpriseClustering, given: Any, shape: Shape, scale: Scale) -> Input:
     """More images, treated as those that were learned from."""
+    given = _column(given)
     listing = _listing(given)
     if listing is not None:
         return _decoded(listing, shape, estimator.n_threads or 0)
@@ -81,6 +84,17 @@ def later_input(estimator: SurpriseClustering, given: Any, shape: Shape, scale: 
     natural_scale(pixels, "X")  # refuses what is not finite
     images = to_images(pixels, scale, "X", lambda own: size_like(own, shape, "X"))
     return Input(images, scale, None, len(pixels), [])
+
+
+def _column(given: Any) -> Any:
+    """A column of a table (a Series of pandas or polars, an array of Arrow) that holds no numbers, as a list."""
+    if isinstance(given, str | bytes | Sequence | np.ndarray | Tensor) or getattr(given, "ndim", 1) != 1:
+        return given
+    to_list = next((getattr(given, name) for name in ("to_list", "to_pylist") if hasattr(given, name)), None)
+    if to_list is None:
+        return given
+    entries = list(to_list())
+    return given if all(isinstance(entry, numbers.Number) for entry in entries) else entries
 
 
 def _listing(given: Any) -> Listing | None:
@@ -147,6 +161,8 @@ def _pixels(estimator: SurpriseClustering, given: Any, reset: bool) -> npt.NDArr
         table = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
         fewest = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
         rows = validate_data(estimator, table, reset=reset, dtype="numeric", **fewest)
+        if reset and estimator.image_shape is None:
+            check_flattened(rows, "X")
         return unflatten(rows, estimator.image_shape)
     pixels = to_nchw(to_numpy(given), "X")
     if pixels.size == 0:
