@@ -82,4 +82,4 @@ def test_fewer_clusters_than_asked_for_are_told(
 ) -> None:
     flags = [*FLAGS, "--schedule", "search=relaxed:2", "merge=merge:1"]
     assert call("fit", source, "--out", tmp_path / "run", *flags, "--n-clusters", "12") == 0
-    assert "warning: n_clusters is 12, but the search found only" in capsys.readouterr().err
+    assert "warning: n_clusters is 12, but only" in capsys.readouterr().err

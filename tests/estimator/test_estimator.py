@@ -275,9 +275,8 @@ def test_a_damaged_file_is_noticed(damage: Any, fitted: SurpriseClustering, tmp_
 
 
 def test_a_missing_model_file_is_named(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "none.safetensors"):
-        with pytest.raises(ValueError, match="there is no model file"):
-            SurpriseClustering.load(path)
+    with pytest.raises(ValueError, match="there is no model "):
+        SurpriseClustering.load(tmp_path / "none.safetensors")
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ def test_a_number_of_clusters_is_taken_if_there_can_be_so_many(wanted: int, most
 
 
 def test_fewer_clusters_than_asked_for_are_told(images: Tensor) -> None:
-    with pytest.warns(ConvergenceWarning, match="n_clusters is 11, but the search found only [0-9] clusters"):
+    with pytest.warns(ConvergenceWarning, match="n_clusters is 11, but only [0-9] clusters came out"):
         tiny(n_clusters=11).fit(images)
 
 

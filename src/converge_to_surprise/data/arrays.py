@@ -131,6 +131,15 @@ def natural_scale(pixels: Array, name: str) -> Scale:
     return Scale(low, high)
 
 
+def check_pixel_range(scale: Scale, name: str) -> None:
+    """Refuse values beyond 0..255 where nothing tells which of them mean black and white."""
+    if scale not in (BYTES, SHARES):
+        raise ValueError(
+            f"{name} has pixels from {scale.low:g} to {scale.high:g}; "
+            "they must lie in 0..255, or in 0..1 for floats: scale them first"
+        )
+
+
 def to_images(pixels: Array, scale: Scale, name: str, sizing: Sizing | None = None) -> Tensor:
     """Numbers (N, C, H, W) as a uint8 tensor of the size that ``sizing`` asks for; beyond the scale they are cut off.
 

@@ -35,7 +35,7 @@ from ..search.restarts import Restarts
 from ..search.threads import available_threads
 from .inputs import Input, first_input, later_input
 from .params import check_params, integer, seed_of
-from .state import FittedState, from_bytes, to_bytes
+from .state import FittedState, from_bytes, from_place, to_bytes
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
@@ -90,6 +90,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     labels_ : (N,) cluster of every training image, 0 being the largest
     probabilities_ : (N,) confidence of every label: the probability that an augmented view gets the same cluster
     n_clusters_ : number of clusters found
+    cluster_names_ : name of every cluster: its number, unless a person named the clusters of a run
     cluster_info_ : list of one dict per cluster: size, surprise, nats (-log p), agreement of the views
     merge_tree_ : list of merges (into, merged, phi), weakest boundary first
     history_ : list of one dict per step
@@ -222,29 +223,28 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return twin
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one file: weights, settings, labels, no code. ``load`` reads it."""
+        """Write everything to one file: weights, settings, labels, no code. ``load`` and ``cts predict`` read it."""
         self._model()
         write_atomically(Path(path), to_bytes(self._fitted, self.get_params(deep=False)))
 
     @classmethod
     def load(cls, path: str | Path, backbone: nn.Module | None = None) -> Self:
-        """Read what ``save`` wrote. A model with a backbone needs a module of the same kind again."""
+        """Read what ``save`` wrote, or a run of the command line: its folder, or its model file.
+
+        Of a run, ``labels_`` has the order of its labels.csv, names and merges are applied, and finer cuts know their
+        ``probabilities_`` to three decimals. A model file without its run holds no training images: ``labels_`` is
+        empty. A model with a backbone needs a module of the same kind again.
+        """
         if not isinstance(path, str | os.PathLike):
-            raise ValueError(f"path is {path!r}; it must be the path of a file that save() wrote")
-        if not Path(path).is_file():
-            raise ValueError(f"there is no model file {str(path)!r}; give a file that save() wrote")
-        return cls._loaded(Path(path).read_bytes(), str(path), backbone)
+            raise ValueError(f"path is {path!r}; it must be a run folder, or a file that save() wrote")
+        state, params = from_place(Path(path), backbone)
+        estimator = cls(**params | {"backbone": backbone})
+        estimator._set_fitted(state)
+        return estimator
 
     def export_onnx(self, path: str | Path) -> None:
         """Write one ONNX file from raw images (uint8) to cluster and confidence."""
         onnxfile.export(self._model(), Path(path))
-
-    @classmethod
-    def _loaded(cls, content: bytes, name: str, backbone: nn.Module | None) -> Self:
-        state, params = from_bytes(content, name, backbone)
-        estimator = cls(**params | {"backbone": backbone})
-        estimator._set_fitted(state)
-        return estimator
 
     def __getstate__(self) -> dict[str, Any]:
         params = self.get_params(deep=False)
@@ -263,8 +263,10 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.labels_: Labels = state.given.spread(self._labels(prediction), -1)
         self.probabilities_: Floats = state.given.spread(prediction.confidence.numpy(), 0)
         self.n_clusters_ = self.model_.n_clusters
+        self.cluster_names_: list[str] = self.model_.cluster_names[: self.n_clusters_]
         columns = ("cluster", "size", "surprise", "nats", "agreement", "surprising")
-        table = evaluate(self.model_, state.outputs, None, both=True).clusters
+        known = len(state.outputs.winner) > 0
+        table = evaluate(self.model_, state.outputs, None, both=True).clusters if known else []
         self.cluster_info_ = [{name: getattr(row, name) for name in columns} for row in table]
         self.merge_tree_ = [] if self.model_.merge_result is None else list(self.model_.merge_result.steps)
         self.history_ = state.history

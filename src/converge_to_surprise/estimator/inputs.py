@@ -16,7 +16,17 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from ..config.images import ImageOptions
-from ..data.arrays import BYTES, Scale, check_flattened, natural_scale, to_images, to_nchw, to_numpy, unflatten
+from ..data.arrays import (
+    BYTES,
+    Scale,
+    check_flattened,
+    check_pixel_range,
+    natural_scale,
+    to_images,
+    to_nchw,
+    to_numpy,
+    unflatten,
+)
 from ..data.datasets import open_listing
 from ..data.listing import Listing, list_paths
 from ..data.pictures import stream
@@ -36,7 +46,8 @@ class Input:
 
     images: Tensor
     """uint8 (n, C, H, W)"""
-    scale: Scale
+    scale: Scale | None
+    """None: of each array its own, 0..255 or 0..1, as the command line reads files."""
     kept: npt.NDArray[np.int64] | None
     """(n,) Which of the images given could be read; None means all."""
     count: int
@@ -74,15 +85,17 @@ def first_input(estimator: SurpriseClustering, given: Any) -> Input:
     return Input(images, scale, None, len(pixels), [])
 
 
-def later_input(estimator: SurpriseClustering, given: Any, shape: Shape, scale: Scale) -> Input:
+def later_input(estimator: SurpriseClustering, given: Any, shape: Shape, scale: Scale | None) -> Input:
     """More images, treated as those that were learned from."""
     given = _column(given)
     listing = _listing(given)
     if listing is not None:
         return _decoded(listing, shape, estimator.n_threads or 0)
     pixels = _pixels(estimator, given, reset=False)
-    natural_scale(pixels, "X")  # refuses what is not finite
-    images = to_images(pixels, scale, "X", lambda own: size_like(own, shape, "X"))
+    own_scale = natural_scale(pixels, "X")  # refuses what is not finite
+    if scale is None:
+        check_pixel_range(own_scale, "X")
+    images = to_images(pixels, scale or own_scale, "X", lambda own: size_like(own, shape, "X"))
     return Input(images, scale, None, len(pixels), [])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from ..data.store import ImageStore, fingerprint
 from ..model.cluster_model import Annotations, Model
 from ..runs.annotations import no_annotations, read_annotations
 from ..runs.folder import Description, RunFolder
-from ..runs.labels import SavedOutputs
+from ..runs.labels import SavedOutputs, read_quarantine
 from ..runs.load import load_newest_model
 from ..runs.result import read_result
 from ..search import schedule
@@ -210,10 +209,5 @@ def _sample(store: ImageStore, most: int) -> ImageStore:
 
 def quarantine(run: RunFolder) -> list[Content]:
     """Skipped files and the reasons."""
-    if not run.quarantine.is_file():
-        return []
-    with run.quarantine.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        return [
-            {"file": printable(row.get("file") or ""), "reason": printable(row.get("reason") or "")}
-            for row in csv.DictReader(file)
-        ]
+    skipped = read_quarantine(run.quarantine)
+    return [{"file": printable(one.name), "reason": printable(one.reason)} for one in skipped]

@@ -7,6 +7,7 @@ RUN/result.json         the clusters that were found (when finished)
 RUN/labels.csv          the cluster of every training image (when finished)
 RUN/model.safetensors   everything needed to label other images (when finished)
 RUN/outputs.safetensors the outputs for every training image, from which the page is made (when finished)
+RUN/training.safetensors the probabilities of every cluster for every training image, for Python (when finished)
 RUN/clusters.json       names, merges and noise marks (after `cts relabel`)
 RUN/report.html         the report page (when finished)
 RUN/quarantine.csv      skipped files with the reason (folders of pictures)
@@ -92,6 +93,7 @@ class RunFolder:
         self.labels = path / "labels.csv"
         self.model = path / "model.safetensors"
         self.outputs = path / "outputs.safetensors"
+        self.training = path / "training.safetensors"
         self.annotations = path / "clusters.json"
         self.quarantine = path / "quarantine.csv"
         self.report = path / "report.html"
@@ -102,8 +104,8 @@ class RunFolder:
     @property
     def _files(self) -> tuple[Path, ...]:
         """The files of a run, in the order in which an earlier run is removed."""
-        result = (self.result, self.labels, self.model, self.outputs, self.annotations, self.quarantine, self.report)
-        return (*result, self.history, self.config)
+        result = (self.result, self.labels, self.model, self.outputs, self.training, self.annotations)
+        return (*result, self.quarantine, self.report, self.history, self.config)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:

@@ -34,7 +34,7 @@ from ..search.restarts import Restarts
 from . import checkpoint
 from .folder import Description, RunFolder
 from .interruption import Interruption, interruptible
-from .labels import SavedOutputs, write_labels, write_quarantine
+from .labels import SavedOutputs, TrainingOutputs, write_labels, write_quarantine
 from .load import fits_run
 from .snapshot_check import check_position, check_snapshot
 
@@ -211,6 +211,7 @@ def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Assessment:
     model_file.save(run.model, fitted.model)
     write_labels(run.labels, fitted, dataset.train.names)
     SavedOutputs.of(fitted).save(run.outputs)
+    TrainingOutputs(fitted.outputs, fitted.unmerged).save(run.training)
     merge_result = fitted.model.merge_result
     write_json(
         run.result,

@@ -57,7 +57,7 @@ class Fitted(NamedTuple):
         if wanted is None or found >= wanted:
             return None
         return (
-            f"n_clusters is {wanted}, but the search found only {found} clusters to tell apart; "
+            f"n_clusters is {wanted}, but only {found} clusters came out; "
             "a lower relaxed.temperature or a higher relaxed.diversity_floor finds more"
         )
 
