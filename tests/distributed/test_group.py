@@ -18,7 +18,7 @@ from support.configs import timeless
 from support.crew import together
 from torch import Tensor, nn
 
-from converge_to_surprise.config import Augmentation, Config, Consolidation, Evolution, Network, Relaxed, Stage
+from converge_to_surprise.config import Augmentation, Config, Consolidation, Evolution, Network, Relaxed, Stage, Views
 from converge_to_surprise.core.augment import augment, skip
 from converge_to_surprise.core.views import Shard, make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
@@ -293,7 +293,17 @@ def test_skipping_advances_the_generator_as_making_the_views_does() -> None:
     for view in make_views(pixels, EVOLUTION.views, first):
         augment(view, AUGMENTATION, first, signed=False)
     assert not torch.equal(first.get_state(), second.get_state())
-    skip(AUGMENTATION, 9, second)
+    skip(pixels, (EVOLUTION.views, AUGMENTATION), 9, second)
+    assert torch.equal(first.get_state(), second.get_state())
+
+
+def test_skipping_stored_views_advances_the_generator_as_drawing_them_does() -> None:
+    items, stored = torch.zeros(9, 2, 5, 4), Views(stored=True)
+    first, second = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    for view in make_views(items, stored, first):
+        augment(view, Augmentation(), first, signed=False)
+    assert not torch.equal(first.get_state(), second.get_state())
+    skip(items, (stored, Augmentation()), 9, second)
     assert torch.equal(first.get_state(), second.get_state())
 
 

@@ -61,7 +61,7 @@ NOT_IMAGES = {"check_clustering": "its blobs have two numbers each: two views of
 
 @pytest.mark.slow
 @parametrize_with_checks(  # type: ignore[untyped-decorator]
-    [SurpriseClustering(settings=TINY, random_state=0, n_threads=1, max_clusters=8)],
+    [SurpriseClustering(settings=TINY, image_shape=(1, -1), random_state=0, n_threads=1, max_clusters=8)],
     expected_failed_checks=lambda estimator: NOT_IMAGES,
 )
 def test_the_contract_of_scikit_learn(estimator: SurpriseClustering, check: Any) -> None:
@@ -275,9 +275,8 @@ def test_a_damaged_file_is_noticed(damage: Any, fitted: SurpriseClustering, tmp_
 
 
 def test_a_missing_model_file_is_named(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "none.safetensors"):
-        with pytest.raises(ValueError, match="there is no model file"):
-            SurpriseClustering.load(path)
+    with pytest.raises(ValueError, match="there is no model "):
+        SurpriseClustering.load(tmp_path / "none.safetensors")
 
 
 @pytest.mark.slow
@@ -383,7 +382,7 @@ def test_a_backbone_that_does_not_fit(images: Tensor) -> None:
         (np.array([["a", "b"]] * 3), "could not convert string|Unable to convert|dtype"),
         (np.zeros((4, 8, 8), dtype=complex), "dtype complex128"),
         ("no/such/folder", "there is no data set or file"),
-        ([], "at least one array|0 sample|Expected 2D"),
+        ([], "X is empty"),
     ],
 )  # fmt: skip
 def test_images_that_cannot_be_used(given: Any, message: str) -> None:

@@ -377,7 +377,7 @@ def test_a_file_too_large_for_the_disk(evolved: Whole, tmp_path: Path) -> None:
     process = start(evolved, run.path, limit=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
     _, message = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert message.startswith("cts: [Errno 27] File too large: ")
+    assert message.startswith("cts: cannot use ")
     assert "step-000000025.safetensors" in message
     assert message.count("\n") == 1
     assert_same_state(checkpoint.load_newest(run.checkpoints, run.description().identity)[0], evolved.snapshots[24])
@@ -398,7 +398,7 @@ def test_full_disk(
     monkeypatch.setattr(os, "replace", full)
     assert cli.main(["fit", str(evolved.source), "--out", str(run.path), *evolved.flags]) == 2
     message = capsys.readouterr().err
-    assert "No space left on device: " in message
+    assert "No space left on device" in message
     assert "step-000000009.json" in message
     assert "free some space: `cts resume` then continues the run" in message
     assert_same_state(checkpoint.load_newest(run.checkpoints, run.description().identity)[0], evolved.snapshots[8])
@@ -418,6 +418,6 @@ def test_full_disk_at_the_very_beginning(
     words = ["fit", str(evolved.source), "--out", str(tmp_path / "run"), *evolved.flags]
     monkeypatch.setattr(os, "replace", full)
     assert cli.main(words) == 2
-    assert "No space left on device: " in capsys.readouterr().err
+    assert "No space left on device" in capsys.readouterr().err
     monkeypatch.undo()
     assert cli.main(words) == 0  # the attempt left nothing that bars the second one

@@ -23,16 +23,15 @@ class Command:
 
 
 def execute(command: Command, console: Console) -> None:
-    from ..config.storage import write_atomically
+    from ..config.storage import check_file_target, write_atomically
     from ..report import page
     from ..report.comparison import compare_runs
     from ..runs.folder import RunFolder
-    from .report import check_page
 
     if len(command.runs) < 2:
         raise ValueError("cts compare needs at least two runs")
     runs = [RunFolder.open(path) for path in command.runs]
-    path = check_page(command.out)
+    path = check_file_target(command.out, "--out")
     content = compare_runs(runs)
     write_atomically(path, page.render("compare", content).encode())
     if content["consensus"] is not None:

@@ -30,7 +30,7 @@ def execute(command: Command, console: Console) -> None:
     from ..runs.predict import load_cut_model
     from .predict import check_free
 
-    check_free(command.onnx, command.force)
+    check_free(command.onnx, "--onnx", command.force)
     model = load_cut_model(command.run, command.n_clusters)
     onnx_file.export(model, command.onnx)
     size = command.onnx.stat().st_size / 1e6

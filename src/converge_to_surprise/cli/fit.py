@@ -101,9 +101,9 @@ def execute(request: Request, console: Console) -> None:
     if again:
         search, problems = session.reattach(run, dataset, config)
         warn(problems)
-        session.update_data_dir(run, command.data_dir)
+        session.update_origin(run, None, command.data_dir)
     else:
-        source = canonical(command.source) or str(Path(command.source).resolve())
+        source = session.origin_of(command.source)
         origin = session.Origin(source, command.preset, command.data_dir, command.labels)
         search = session.begin(run, dataset, origin, config)
     train(run, search, dataset, Watching.of(command), console)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -48,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         return _run(arguments, Console(), errors)
+    except SettingError as error:
+        return fail(as_written(error, arguments), 2)
     except ValueError as error:
         return fail(str(error), 2)
     except BrokenPipeError:  # the reader closed the pipe
@@ -55,7 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         hint = "; free some space: `cts resume` then continues the run" if error.errno == errno.ENOSPC else ""
-        return fail(f"{error}{hint}", 2)
+        where = f"cannot use {error.filename}: " if error.filename else ""
+        return fail(f"{where}{error.strerror or error}{hint}", 2)
     except (MemoryError, RuntimeError) as error:
         if not memory_ran_out(error):
             raise
@@ -69,6 +73,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return fail(f"stopped by {stop}; {stop.hint}", 128 + stop.signal_number)
 
 
+def as_written(error: SettingError, arguments: Sequence[str]) -> str:
+    """The message with the flag that the user wrote in place of the setting's name.
+
+    >>> as_written(SettingError("n_clusters is 0; it must be at least 1", "n_clusters"), ["fit", "--n-clusters", "0"])
+    '--n-clusters is 0; it must be at least 1'
+    """
+    flags = [word.split("=")[0] for word in arguments if word.startswith("--")]
+    written = [flag for flag in flags if error.setting and flag[2:].replace("-", "_") == error.setting]
+    return str(error).replace(error.setting, written[-1], 1) if written else str(error)
+
+
+def _check_not_empty(words: Sequence[str]) -> None:
+    """Refuse empty words: an empty path would be the current folder, and the user did not mean that."""
+    for before, word in itertools.pairwise(["", *words]):
+        flag = before if before.startswith("--") and "=" not in before else "an argument"
+        if word == "" or (word.startswith("--") and word.endswith("=")):
+            raise ValueError(f"{word.rstrip('=') or flag} is empty; give a value")
+
+
 def _run(arguments: Sequence[str], console: Console, errors: Console) -> int:
     if not arguments:
         errors.print(overview(), highlight=False)
@@ -77,6 +100,7 @@ def _run(arguments: Sequence[str], console: Console, errors: Console) -> int:
     if name in ("--help", "-h", "--version"):
         console.print(f"converge-to-surprise {__version__}" if name == "--version" else overview(), highlight=False)
         return 0
+    _check_not_empty(words)
     if name not in COMMANDS:
         raise ValueError(f"there is no command {name!r}; the commands are {', '.join(COMMANDS)}")
     module = import_module(f".{name}", __package__)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
+from ..config.text import one_line
 from .arguments import RunPath, SourceName
 from .output import say
+
+if TYPE_CHECKING:
+    from ..data.source import Source
+    from ..model.cluster_model import Model
+    from ..runs.predict import TableOptions
 
 
 @dataclass(frozen=True)
@@ -19,9 +26,10 @@ class Command:
     run: RunPath
     """A finished run, or a model file."""
     source: SourceName
-    """Folder of pictures, table of paths, array file or data set."""
-    out: Path
-    """Table to write: .csv or .parquet. If the command is interrupted, the same command continues it."""
+    """Folder of pictures, a single picture, table of paths, array file or data set."""
+    out: Path | None = None
+    """Table to write: .csv or .parquet. If the command is interrupted, the same command continues it. The cluster of a
+    single picture is printed if this is left out."""
     embedding: bool = False
     """Write the network's features too: columns e0, e1, ..."""
     min_confidence: float = 0.0
@@ -54,10 +62,14 @@ def execute(command: Command, console: Console) -> None:
         raise ValueError(f"--processes is {command.processes}; it must be from 1 to 1024")
     model = prediction.load_cut_model(command.run, command.n_clusters)
     check_confidence(command.min_confidence)
-    prediction.check_out(command.out)
-    check_free(command.out, command.force)
-    source = Source.open(command.source, model.shape, command.split, command.data_dir)
     options = prediction.TableOptions(command.embedding, command.min_confidence, command.threads)
+    if command.out is None:
+        source = Source.open(command.source, model.shape, command.split, command.data_dir)
+        say(console, one_line(_single(model, source, options)))
+        return
+    prediction.check_out(command.out)
+    check_free(command.out, "--out", command.force)
+    source = Source.open(command.source, model.shape, command.split, command.data_dir)
     identity, out = prediction.model_identity(command.run), command.out.resolve()
     with stoppable("run the same command again to continue"), launch.workers(command.processes) as group:
         if not group.is_single:
@@ -74,14 +86,34 @@ def execute(command: Command, console: Console) -> None:
         say(console, files_line(done.images, done.skipped, done.quarantine))
 
 
+def _single(model: Model, source: Source, options: TableOptions) -> str:
+    """The cluster of a single picture in one line."""
+    from ..runs.labels import cluster_name
+
+    if source.listing is None or list(source.listing.paths) != [os.path.abspath(source.name)]:
+        raise ValueError(
+            f"{source.name} is not a single picture: give the table to write, for example --out labels.csv"
+        )
+    (chunk,) = source.chunks(range(1), options.threads)
+    if chunk.quarantined:
+        raise ValueError(f"{source.name} cannot be read: {chunk.quarantined[0].reason}")
+    (found,) = model.predict(chunk.images)
+    number, sure = int(found.cluster), float(found.confidence)
+    number = number if sure >= options.min_confidence else -1
+    second = cluster_name(model, int(found.second))
+    text = f"{source.name}: cluster {cluster_name(model, number)}, confidence {sure:.3f}"
+    return f"{text}; next best: cluster {second}, {float(found.second_confidence):.3f}"
+
+
 def check_confidence(value: float) -> None:
     if not 0 <= value <= 1:
         raise ValueError(f"--min-confidence is {value}; it must be from 0 to 1")
 
 
-def check_free(path: Path, force: bool) -> None:
-    """Refuse a file that exists, unless it may be overwritten."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; give the name of a file")
+def check_free(path: Path, option: str, force: bool) -> None:
+    """Refuse a file that cannot be written, or that exists unless it may be overwritten."""
+    from ..config.storage import check_file_target
+
+    check_file_target(path, option)
     if path.exists() and not force:
         raise ValueError(f"{path} exists; give another name, or --force to overwrite it")

@@ -28,25 +28,16 @@ class Command:
 
 
 def execute(command: Command, console: Console) -> None:
-    from ..config.storage import write_atomically
+    from ..config.storage import check_file_target, write_atomically
     from ..report import page
     from ..report.content import gather, open_pictures
     from ..runs.folder import RunFolder
     from ..runs.progress import CountDisplay
 
     run = RunFolder.open(command.run)
-    path = check_page(command.out or run.report)
+    path = check_file_target(command.out or run.report, "--out")
     with CountDisplay(console, "pictures read", 0) as progress:
         pictures = open_pictures(run, command.source, command.data_dir, progress)
     with console.status("making the report"):
         write_atomically(path, page.render("report", gather(run, pictures)).encode())
     say(console, f"written: {path}")
-
-
-def check_page(path: Path) -> Path:
-    """A path that a page can be written to."""
-    if path.is_dir():
-        raise ValueError(f"--out is {path}, which is a folder; give a file")
-    if not path.parent.is_dir():
-        raise ValueError(f"--out is {path}, but there is no folder {path.parent}")
-    return path

@@ -17,6 +17,8 @@ class Command:
 
     run: RunPath
     """An interrupted run."""
+    source: str | None = None
+    """Where the run's images are now, if they have moved: a folder, table or file as in `cts fit`."""
     data_dir: Path | None = None
     """Folder with local copies of the named data sets, if it has moved."""
     report: bool = True
@@ -37,12 +39,19 @@ def execute(command: Command, console: Console) -> None:
     from .loading import load_images
 
     run = RunFolder.open(command.run)
-    description = run.description()
-    saved = None if description.data_dir is None else Path(description.data_dir)
-    options = ImageOptions(labels=description.labels)
-    dataset = load_images(description.source, command.data_dir or saved, options, console, description.shape)
-    with run.locked():  # from here on nothing that was read may change
+    run.description()  # a folder of something else is left as it is
+    with run.locked():  # nothing that is read may change
+        description = run.description()
+        data_dir = command.data_dir or (None if description.data_dir is None else Path(description.data_dir))
+        options, source = ImageOptions(labels=description.labels), command.source or description.source
+        try:
+            dataset = load_images(source, data_dir, options, console, description.shape)
+        except ValueError as error:
+            if command.source is not None:
+                raise
+            moved = f"if they have moved: cts resume {command.run} --source PLACE"
+            raise ValueError(f"the images of {command.run} cannot be read: {error}; {moved}") from None
         search, problems = session.reopen(run, dataset)
         warn(problems)
-        session.update_data_dir(run, command.data_dir)
+        session.update_origin(run, command.source, command.data_dir)
         train(run, search, dataset, Watching.of(command), console)

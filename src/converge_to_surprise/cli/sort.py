@@ -54,6 +54,7 @@ class Command:
 
 def execute(command: Command, console: Console) -> int:
     """Returns the exit code: 1 if an undo had to leave files."""
+    from ..config.storage import check_folder_target
     from ..data.decode import own_pillow_warnings
     from ..data.source import Source
     from ..runs import sort as sorting
@@ -71,6 +72,7 @@ def execute(command: Command, console: Console) -> int:
     own_pillow_warnings()
     into = command.into
     check_free(into)
+    check_folder_target(into, "--into")
     model = load_cut_model(command.run, command.n_clusters)
     check_confidence(command.min_confidence)
     source = Source.open(command.source, model.shape, command.split, command.data_dir)

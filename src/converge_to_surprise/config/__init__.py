@@ -12,6 +12,7 @@ from .settings import (
     Relaxed,
     SearchName,
     Views,
+    check_n_clusters,
 )
 from .stage import Stage, StageKind
 
@@ -30,4 +31,5 @@ __all__ = [
     "StageKind",
     "Views",
     "check",
+    "check_n_clusters",
 ]

@@ -8,9 +8,14 @@ MOST = 10**9  # upper limit of every integer setting but the seed
 class SettingError(ValueError):
     """A setting has a wrong value; the message names both."""
 
+    def __init__(self, message: str, setting: str = "") -> None:
+        super().__init__(message)
+        self.setting = setting
+        """The name with which the message begins, if it begins with one."""
+
 
 def check(condition: bool, name: str, value: object, expected: str, most: int = MOST) -> None:
     if not condition:
-        raise SettingError(f"{name} is {value!r}; it must be {expected}")
+        raise SettingError(f"{name} is {value!r}; it must be {expected}", name)
     if isinstance(value, int) and value > most:
-        raise SettingError(f"{name} is {value!r}; it must be at most {most:,}")
+        raise SettingError(f"{name} is {value!r}; it must be at most {most:,}", name)

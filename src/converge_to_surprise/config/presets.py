@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
+from .checks import check
 from .settings import Augmentation, Config, Consolidation, Evolution, Network, SearchName, Views
 from .stage import Stage
 
@@ -92,6 +93,9 @@ def resolve(
     ``search`` replaces the preset's search: evolution for ``paper``, relaxed for ``fast``. With the user's own
     ``backbone`` the background is kept, because the backbone may have been trained on images that have one.
     """
+    check(preset in get_args(PresetName), "preset", preset, "one of " + ", ".join(get_args(PresetName)))
+    searches = get_args(SearchName)
+    check(search is None or search in searches, "search", search, "one of " + ", ".join(searches))
     channels, height, width = shape
     scale = UPSAMPLE.get(dataset) or (2 if max(height, width) <= SMALL else 1)
     views = Views(upsample=scale)

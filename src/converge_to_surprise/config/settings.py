@@ -282,7 +282,20 @@ class Config:
         check(2 <= self.max_clusters <= 4096, "max_clusters", self.max_clusters, "from 2 to 4096")
         wanted = self.n_clusters
         check(wanted is None or wanted >= 1, "n_clusters", wanted, "at least 1, or absent to read it from the data")
+        most = self.max_clusters
+        check(wanted is None or wanted <= most, "n_clusters", wanted, f"at most max_clusters, which is {most}")
         known = get_args(Precision)
         check(self.precision in known, "precision", self.precision, "one of " + ", ".join(known))
         check(0 <= self.checkpoint_seconds < math.inf, "checkpoint_seconds", self.checkpoint_seconds, "at least 0")
         check(len(self.schedule) >= 1, "schedule", self.schedule, "at least one stage")
+
+
+def check_n_clusters(config: Config, images: int) -> None:
+    """Refuse a number of clusters that a run of so many images cannot give."""
+    wanted = config.n_clusters
+    if wanted is None:
+        return
+    check(wanted <= images, "n_clusters", wanted, f"at most the number of images, which is {images:,}")
+    merged = any(stage.kind == "merge" for stage in config.schedule)
+    without = "left out: the schedule has no merge stage, so there is no merge tree to cut"
+    check(merged, "n_clusters", wanted, without)

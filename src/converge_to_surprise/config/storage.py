@@ -6,7 +6,8 @@ import csv
 import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,50 @@ def read_bounded(path: Path, most: int) -> bytes:
     return path.read_bytes()
 
 
+def check_file_target(path: Path, option: str) -> Path:
+    """A path that a file can be written to. ``option`` is the user's name for it, for example ``--out``."""
+    if path.is_dir():
+        raise ValueError(f"{option} is {path}, which is a folder; give a file")
+    if not path.parent.is_dir():
+        raise ValueError(f"{option} is {path}, but there is no folder {path.parent}")
+    _check_writable(path.parent, path, option)
+    return path
+
+
+def check_folder_target(path: Path, option: str) -> Path:
+    """A folder that can be written to, or that can be made. ``option`` is the user's name for it."""
+    existing = next(place for place in (path, *path.absolute().parents) if os.path.lexists(place))
+    if existing.is_dir():
+        _check_writable(existing, path, option)
+    return path
+
+
+def _check_writable(folder: Path, path: Path, option: str) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(f"{option} is {path}, but the folder {folder} is not writable; give a place in another folder")
+
+
+@contextmanager
+def errors_name(path: Path) -> Iterator[None]:
+    """Make the message of an OSError in the block name ``path`` instead of a temporary file."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+
+
 def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     """Write to a temporary file in the same folder, flush it to disk, rename it, flush the folder.
 
     A crash, a full disk or a kill leaves the old file or the new one, never a part. What is too large to be held
     at once may come in pieces.
     """
+    with errors_name(path):
+        _write_atomically(path, content)
+
+
+def _write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -39,10 +78,8 @@ def write_atomically(path: Path, content: bytes | Iterable[bytes]) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
-    except BaseException as error:
+    except BaseException:
         Path(temporary).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # so that the message names the file
         raise
     flush_folder(path.parent)
 

@@ -58,21 +58,22 @@ def to_nchw(pixels: Array, name: str) -> Array:
         return pixels.transpose(0, 3, 1, 2)
     if pixels.ndim == 4 and pixels.shape[1] in (1, 3):
         return pixels
+    ask = "; for feature vectors give --input embeddings" if pixels.ndim == 2 else ""
     raise ValueError(
-        f"{name} has shape {pixels.shape}; images are (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels"
+        f"{name} has shape {pixels.shape}; images are (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels{ask}"
     )
 
 
 def image_shape_of(features: int, image_shape: tuple[int, ...] | None) -> Shape:
-    """(C, H, W) of flattened images: as given, or else a square if that is possible, or else a single row.
+    """(C, H, W) of flattened images: as given, where one side may be -1 for what is left, or else a square.
 
-    >>> image_shape_of(64, None), image_shape_of(10, None), image_shape_of(48, (4, 4, 3))
+    >>> image_shape_of(64, None), image_shape_of(10, (1, -1)), image_shape_of(48, (4, 4, 3))
     ((1, 8, 8), (1, 1, 10), (3, 4, 4))
     """
-    if image_shape is None:
-        side = math.isqrt(features)
-        return (1, side, side) if side * side == features else (1, 1, features)
-    shape = tuple(int(side) for side in image_shape)
+    side = math.isqrt(features)
+    shape = tuple(int(side) for side in image_shape or (side, side))
+    if shape.count(-1) == 1 and 0 not in shape:
+        shape = tuple(features // -math.prod(shape) if side == -1 else side for side in shape)
     if len(shape) not in (2, 3) or min(shape, default=0) < 1 or math.prod(shape) != features:
         raise ValueError(
             f"image_shape is {image_shape}, which does not make images of {features} values; "
@@ -81,6 +82,30 @@ def image_shape_of(features: int, image_shape: tuple[int, ...] | None) -> Shape:
     if len(shape) == 2:
         return (1, *shape)
     return (shape[2], shape[0], shape[1]) if shape[2] in (1, 3) else (shape[0], shape[1], shape[2])
+
+
+def check_flattened(rows: Array, name: str) -> None:
+    """Refuse numbers (N, D) that cannot be flattened images, or that look like feature vectors."""
+    ask = 'give image_shape=(H, W) or (C, H, W) for flattened images, or input="embeddings" for feature vectors'
+    if math.isqrt(rows.shape[1]) ** 2 != rows.shape[1]:
+        raise ValueError(f"{name} has shape {rows.shape}, which is not a square image; {ask}")
+    if why := _like_features(rows, name):
+        raise ValueError(f"{name} has shape {rows.shape} and {why}, as feature vectors have; {ask}")
+
+
+def _like_features(rows: Array, name: str) -> str | None:
+    """What finite numbers (N, D) have that pixels have not, if there is anything."""
+    if rows.dtype in (np.uint8, np.bool_):
+        return None
+    low, high = _extremes(rows, name)
+    if low < 0:
+        return "negative values"
+    if not np.issubdtype(rows.dtype, np.floating):
+        return None
+    if high > 1 and not all((rows[some] == np.round(rows[some])).all() for some in _blocks(rows)):
+        return "fractions above 1"
+    lengths = np.concatenate([np.linalg.norm(rows[some].astype(np.float64), axis=1) for some in _blocks(rows)])
+    return "rows of length 1" if np.allclose(lengths, 1, atol=1e-3) else None
 
 
 def unflatten(rows: Array, image_shape: tuple[int, ...] | None) -> Array:
@@ -104,6 +129,15 @@ def natural_scale(pixels: Array, name: str) -> Scale:
     if low >= 0 and high <= 255:
         return SHARES if np.issubdtype(pixels.dtype, np.floating) and high <= 1 else BYTES
     return Scale(low, high)
+
+
+def check_pixel_range(scale: Scale, name: str) -> None:
+    """Refuse values beyond 0..255 where nothing tells which of them mean black and white."""
+    if scale not in (BYTES, SHARES):
+        raise ValueError(
+            f"{name} has pixels from {scale.low:g} to {scale.high:g}; "
+            "they must lie in 0..255, or in 0..1 for floats: scale them first"
+        )
 
 
 def to_images(pixels: Array, scale: Scale, name: str, sizing: Sizing | None = None) -> Tensor:

@@ -99,12 +99,16 @@ def cache_folder() -> Path:
     general = os.environ.get("XDG_CACHE_HOME")
     try:
         root = Path(own) if own else (Path(general) if general else Path.home() / ".cache") / "converge-to-surprise"
+    except RuntimeError as error:
+        raise ValueError(f"there is no place for a cache ({error}); set CTS_CACHE to a folder of yours") from None
+    try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):
             pass
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         raise ValueError(
-            f"decoded pictures cannot be kept in the cache folder ({error}); set CTS_CACHE to a folder of yours"
+            f"decoded pictures cannot be kept in the cache folder {root}: {error.strerror}; "
+            "set CTS_CACHE to a folder of yours"
         ) from None
     return root
 
@@ -167,7 +171,7 @@ def _build(root: Path, key: str, about: dict[str, Any], job: DecodeJob, decoder:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise ValueError(_no_room(root, needed)) from None
-            raise ValueError(f"decoded pictures cannot be kept in {root}: {error}") from None
+            raise ValueError(f"decoded pictures cannot be kept in {root}: {error.strerror or error}") from None
         _drop_superseded(root, key, about)
 
 

@@ -24,7 +24,16 @@ from .arrays import Sizing
 from .cache import Decoded, Progress, cached
 from .decode import Shape
 from .formats import readable
-from .listing import SUFFIXES, Listing, list_folder, list_table, looks_like_classes, with_folder_classes
+from .listing import (
+    SUFFIXES,
+    Listing,
+    list_folder,
+    list_paths,
+    list_table,
+    looks_like_classes,
+    looks_like_picture,
+    with_folder_classes,
+)
 from .shared_decoding import shared_decoder
 from .skipped import SkippedFile, first_reasons
 from .store import ImageStore, to_store
@@ -125,7 +134,8 @@ def open_listing(source: str, reading: ImageOptions | None = None) -> Listing | 
     Raises ValueError for what is no source of images at all.
     """
     path = Path(source)
-    pictures = canonical(source) is None and (path.is_dir() or (path.suffix.lower() in SUFFIXES and path.is_file()))
+    several = path.is_dir() or (path.suffix.lower() in SUFFIXES and path.is_file())
+    pictures = canonical(source) is None and (several or _is_picture_file(path))
     from_folders = reading is not None and reading.labels == "from-folders"
     if not pictures:
         _check_known(source, path)
@@ -133,10 +143,15 @@ def open_listing(source: str, reading: ImageOptions | None = None) -> Listing | 
         raise ValueError(f"labels is 'from-folders', but {source} is not a folder of pictures")
     if not pictures:
         return None
-    listing = list_folder(path) if path.is_dir() else list_table(path)
+    listing = list_folder(path) if path.is_dir() else list_table(path) if several else list_paths([path], source)
     if not len(listing):
         raise ValueError(_no_pictures(path))
     return with_folder_classes(listing) if from_folders else listing
+
+
+def _is_picture_file(path: Path) -> bool:
+    """A file that looks like a picture, also one that will not be read, and is no array."""
+    return path.is_file() and path.suffix.lower() not in ARRAYS and looks_like_picture(str(path))
 
 
 def _check_known(source: str, path: Path) -> None:
@@ -144,7 +159,7 @@ def _check_known(source: str, path: Path) -> None:
     if canonical(source) is not None or (path.is_file() and (path.suffix.lower() in ARRAYS or looks_like_idx(path))):
         return
     known = (
-        f"a name ({', '.join(NAMED)}), a folder of pictures, an .npz, .npy or IDX file, "
+        f"a name ({', '.join(NAMED)}), a folder of pictures, a picture, an .npz, .npy or IDX file, "
         "or a .csv or .parquet file with a column of paths"
     )
     if path.exists():

@@ -56,6 +56,11 @@ def list_paths(paths: Sequence[str | Path], source: str = "the list of paths") -
     return Listing(source, [os.path.abspath(path) for path in paths], [_shown(os.fspath(path)) for path in paths])
 
 
+def looks_like_picture(path: str) -> bool:
+    """Does a file look like a picture, by its name or else by its first bytes?"""
+    return _is_picture(path, "file")
+
+
 def looks_like_classes(listing: Listing) -> int:
     """How many classes the folders directly below seem to be: 2 or more, of 2 or more pictures, none outside; or 0."""
     sizes = _folder_sizes(listing)

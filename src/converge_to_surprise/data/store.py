@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from .arrays import BYTES, SHARES, Array, Sizing, natural_scale, to_images, to_nchw
+from .arrays import Array, Sizing, check_pixel_range, natural_scale, to_images, to_nchw
 
 CHECKED = 1024
 """Images checked at a time: there may be more than fit into memory, and the first few are mostly enough."""
@@ -52,11 +52,7 @@ def to_store(pixels: Array, labels: Array | None, name: str, sizing: Sizing | No
     if numbers.size == 0:
         raise ValueError(f"{name} holds images of {numbers.shape[2]}x{numbers.shape[3]} pixels")
     scale = natural_scale(numbers, name)
-    if scale not in (BYTES, SHARES):
-        raise ValueError(
-            f"{name} has pixels from {scale.low:g} to {scale.high:g}; "
-            "they must lie in 0..255, or in 0..1 for floats: scale them before they are saved"
-        )
+    check_pixel_range(scale, name)
     checked, words = (None, None) if labels is None else _check_labels(np.asarray(labels), len(numbers), name)
     return ImageStore(to_images(numbers, scale, name, sizing), checked, class_names=words)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,10 +14,11 @@ import numpy.typing as npt
 import torch
 from rich.console import Console
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from ..config import Config, SearchName, presets
+from ..config import Config, SearchName, check_n_clusters, presets
 from ..config import files as configfile
 from ..config.images import Color
 from ..config.storage import write_atomically
@@ -30,8 +33,9 @@ from ..search.memory_plan import check_fit_memory
 from ..search.record import Record
 from ..search.restarts import Restarts
 from ..search.threads import available_threads
-from .inputs import Input, first_input, integer, later_input, seed_of
-from .state import FittedState, from_bytes, to_bytes
+from .inputs import Input, first_input, later_input
+from .params import check_params, integer, seed_of
+from .state import FittedState, from_bytes, from_place, to_bytes
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
@@ -57,8 +61,9 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Which changes of an image carry no meaning: by default those that suit most images of their size. Those of a
         named data set are for objects on black background, which is then not removed.
     image_shape : tuple or None
-        Shape of one image, (H, W), (H, W, C) or (C, H, W), if X is a 2-D array of flattened images. None takes
-        squares where that is possible.
+        Shape of one image, (H, W), (H, W, C) or (C, H, W), if X is a 2-D array of flattened images; one side may be -1
+        for what is left. None: squares of pixels; other numbers of values, and values that look like feature vectors
+        (negative ones, fractions above 1, rows of length 1), are refused.
     image_size, color
         Longer side in pixels to which images are brought, from 8 to 1024 (None: 48, or less if they are smaller), and,
         if X is a list of paths, "auto", "gray" or "rgb".
@@ -85,6 +90,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     labels_ : (N,) cluster of every training image, 0 being the largest
     probabilities_ : (N,) confidence of every label: the probability that an augmented view gets the same cluster
     n_clusters_ : number of clusters found
+    cluster_names_ : name of every cluster: its number, unless a person named the clusters of a run
     cluster_info_ : list of one dict per cluster: size, surprise, nats (-log p), agreement of the views
     merge_tree_ : list of merges (into, merged, phi), weakest boundary first
     history_ : list of one dict per step
@@ -149,15 +155,16 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the clusters of images X; ``y`` is ignored.
 
-        X: (N, H, W), (N, H, W, C) or (N, C, H, W) arrays or tensors, (N, values) with ``image_shape``, or paths.
+        X: (N, H, W), (N, H, W, C) or (N, C, H, W) arrays or tensors, (N, values) with ``image_shape``, a folder, or
+        paths in a list or a Series.
         Values are taken as 0..255, or as 0..1 if they are floats and none is larger; if some lie beyond 0..255, the
         least becomes black and the largest white, here and for all images that are given later.
         """
-        if not 0 <= self.min_confidence <= 1:
-            raise ValueError(f"min_confidence is {self.min_confidence}; it must lie in 0..1")
+        check_params(self)
         given = first_input(self, X)
         check_clusterable(ImageStore(given.images), "X")
         config = self._config(len(given.images), given.shape)
+        check_n_clusters(config, len(given.images))
         check_fit_memory(given.images.shape, config, own_network=self.backbone is None)
         # A backbone may draw from torch's global generator (dropout), which is seeded for every initialization.
         with torch.random.fork_rng(devices=[]):
@@ -165,6 +172,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             search = Restarts(given.images, config, backbone=self._backbone(given.shape, config))
             history = [asdict(record) for record in self._train(search)]
         fitted = search.finish()
+        if shortfall := fitted.shortfall:
+            warnings.warn(shortfall, ConvergenceWarning, stacklevel=2)
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
         given = replace(given, images=torch.empty(0, *given.shape, dtype=torch.uint8))
         self._set_fitted(FittedState(fitted, given, self.n_features_in_, names, history))
@@ -214,27 +223,28 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return twin
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one file: weights, settings, labels, no code. ``load`` reads it."""
+        """Write everything to one file: weights, settings, labels, no code. ``load`` and ``cts predict`` read it."""
         self._model()
         write_atomically(Path(path), to_bytes(self._fitted, self.get_params(deep=False)))
 
     @classmethod
     def load(cls, path: str | Path, backbone: nn.Module | None = None) -> Self:
-        """Read what ``save`` wrote. A model with a backbone needs a module of the same kind again."""
-        if not Path(path).is_file():
-            raise ValueError(f"there is no model file {str(path)!r}; give a file that save() wrote")
-        return cls._loaded(Path(path).read_bytes(), str(path), backbone)
+        """Read what ``save`` wrote, or a run of the command line: its folder, or its model file.
+
+        Of a run, ``labels_`` has the order of its labels.csv, names and merges are applied, and finer cuts know their
+        ``probabilities_`` to three decimals. A model file without its run holds no training images: ``labels_`` is
+        empty. A model with a backbone needs a module of the same kind again.
+        """
+        if not isinstance(path, str | os.PathLike):
+            raise ValueError(f"path is {path!r}; it must be a run folder, or a file that save() wrote")
+        state, params = from_place(Path(path), backbone)
+        estimator = cls(**params | {"backbone": backbone})
+        estimator._set_fitted(state)
+        return estimator
 
     def export_onnx(self, path: str | Path) -> None:
         """Write one ONNX file from raw images (uint8) to cluster and confidence."""
         onnxfile.export(self._model(), Path(path))
-
-    @classmethod
-    def _loaded(cls, content: bytes, name: str, backbone: nn.Module | None) -> Self:
-        state, params = from_bytes(content, name, backbone)
-        estimator = cls(**params | {"backbone": backbone})
-        estimator._set_fitted(state)
-        return estimator
 
     def __getstate__(self) -> dict[str, Any]:
         params = self.get_params(deep=False)
@@ -253,8 +263,10 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.labels_: Labels = state.given.spread(self._labels(prediction), -1)
         self.probabilities_: Floats = state.given.spread(prediction.confidence.numpy(), 0)
         self.n_clusters_ = self.model_.n_clusters
+        self.cluster_names_: list[str] = self.model_.cluster_names[: self.n_clusters_]
         columns = ("cluster", "size", "surprise", "nats", "agreement", "surprising")
-        table = evaluate(self.model_, state.outputs, None, both=True).clusters
+        known = len(state.outputs.winner) > 0
+        table = evaluate(self.model_, state.outputs, None, both=True).clusters if known else []
         self.cluster_info_ = [{name: getattr(row, name) for name in columns} for row in table]
         self.merge_tree_ = [] if self.model_.merge_result is None else list(self.model_.merge_result.steps)
         self.history_ = state.history

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import operator
+import numbers
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +12,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from ..config.images import ImageOptions
-from ..data.arrays import BYTES, Scale, natural_scale, to_images, to_nchw, to_numpy, unflatten
+from ..data.arrays import (
+    BYTES,
+    Scale,
+    check_flattened,
+    check_pixel_range,
+    natural_scale,
+    to_images,
+    to_nchw,
+    to_numpy,
+    unflatten,
+)
 from ..data.datasets import open_listing
 from ..data.listing import Listing, list_paths
 from ..data.pictures import stream
@@ -37,7 +46,8 @@ class Input:
 
     images: Tensor
     """uint8 (n, C, H, W)"""
-    scale: Scale
+    scale: Scale | None
+    """None: of each array its own, 0..255 or 0..1, as the command line reads files."""
     kept: npt.NDArray[np.int64] | None
     """(n,) Which of the images given could be read; None means all."""
     count: int
@@ -61,6 +71,7 @@ class Input:
 def first_input(estimator: SurpriseClustering, given: Any) -> Input:
     """The images to learn from."""
     reading = ImageOptions(image_size=estimator.image_size, color=estimator.color, threads=estimator.n_threads or 0)
+    given = _column(given)
     listing = _listing(given)
     if listing is not None:
         found = _decoded(listing, working_shape(listing, reading), reading.threads)
@@ -74,15 +85,29 @@ def first_input(estimator: SurpriseClustering, given: Any) -> Input:
     return Input(images, scale, None, len(pixels), [])
 
 
-def later_input(estimator: SurpriseClustering, given: Any, shape: Shape, scale: Scale) -> Input:
+def later_input(estimator: SurpriseClustering, given: Any, shape: Shape, scale: Scale | None) -> Input:
     """More images, treated as those that were learned from."""
+    given = _column(given)
     listing = _listing(given)
     if listing is not None:
         return _decoded(listing, shape, estimator.n_threads or 0)
     pixels = _pixels(estimator, given, reset=False)
-    natural_scale(pixels, "X")  # refuses what is not finite
-    images = to_images(pixels, scale, "X", lambda own: size_like(own, shape, "X"))
+    own_scale = natural_scale(pixels, "X")  # refuses what is not finite
+    if scale is None:
+        check_pixel_range(own_scale, "X")
+    images = to_images(pixels, scale or own_scale, "X", lambda own: size_like(own, shape, "X"))
     return Input(images, scale, None, len(pixels), [])
+
+
+def _column(given: Any) -> Any:
+    """A column of a table (a Series of pandas or polars, an array of Arrow) that holds no numbers, as a list."""
+    if isinstance(given, str | bytes | Sequence | np.ndarray | Tensor) or getattr(given, "ndim", 1) != 1:
+        return given
+    to_list = next((getattr(given, name) for name in ("to_list", "to_pylist") if hasattr(given, name)), None)
+    if to_list is None:
+        return given
+    entries = list(to_list())
+    return given if all(isinstance(entry, numbers.Number) for entry in entries) else entries
 
 
 def _listing(given: Any) -> Listing | None:
@@ -116,16 +141,41 @@ def _decoded(listing: Listing, shape: Shape, threads: int) -> Input:
     return Input(images, BYTES, positions if quarantine else None, len(listing), quarantine)
 
 
+def _stackable(given: Sequence[Any]) -> Sequence[Any]:
+    """A list of images or of flattened images, if all have the same shape."""
+    if not len(given):
+        raise ValueError("X is empty; give arrays of images, or paths of pictures")
+    if any(isinstance(entry, str | os.PathLike) for entry in given):
+        raise ValueError("X mixes paths with other things; give paths only, or arrays only")
+    try:
+        images = [to_numpy(entry) for entry in given]
+    except ValueError:
+        raise ValueError("X holds a list that is no image: its rows differ in length") from None
+    for number, image in enumerate(images):
+        if image.dtype == object:
+            raise ValueError(f"X holds {given[number]!r} at {number}, which is neither an image nor a path")
+        if image.shape != images[0].shape:
+            raise ValueError(
+                f"X holds images of different shapes: {images[0].shape} first and {image.shape} at {number}; "
+                "bring them to one shape, or give paths of pictures"
+            )
+    return images
+
+
 def _pixels(estimator: SurpriseClustering, given: Any, reset: bool) -> npt.NDArray[Any]:
     """X as (N, C, H, W) numbers. Tables of flattened images are checked by scikit-learn itself."""
+    if not isinstance(given, list | tuple) and not any(hasattr(given, name) for name in ("ndim", "__array__")):
+        raise ValueError(f"X is of type {type(given).__name__}; give arrays of images, paths of pictures, or a folder")
     many = getattr(given, "ndim", None)
-    if isinstance(given, list | tuple) and len(given) and np.ndim(given[0]) >= 2:
-        given = [to_numpy(image) for image in given]
-        many = 1 + given[0].ndim
+    if isinstance(given, list | tuple):
+        given = _stackable(given)
+        many = 1 + max((np.ndim(image) for image in given[:1]), default=0)
     if many is None or many <= 2:
         table = given.detach().cpu().numpy() if isinstance(given, Tensor) else given
         fewest = {"ensure_min_samples": 2, "ensure_min_features": 2} if reset else {}
         rows = validate_data(estimator, table, reset=reset, dtype="numeric", **fewest)
+        if reset and estimator.image_shape is None:
+            check_flattened(rows, "X")
         return unflatten(rows, estimator.image_shape)
     pixels = to_nchw(to_numpy(given), "X")
     if pixels.size == 0:
@@ -135,17 +185,3 @@ def _pixels(estimator: SurpriseClustering, given: Any, reset: bool) -> npt.NDArr
         if hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
     return pixels
-
-
-def seed_of(random_state: int | np.random.RandomState | None) -> int:
-    """A seed from any random_state that scikit-learn accepts."""
-    if isinstance(random_state, int | np.integer):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
-
-
-def integer(name: str, value: Any) -> int:
-    """An integer parameter as a Python int, which can be saved."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ValueError(f"{name} is {value!r}; it must be an integer")
-    return operator.index(value)

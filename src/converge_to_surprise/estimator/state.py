@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..config.files import to_dict
+from ..config.images import LARGEST_SIDE, SMALLEST_SIDE
 from ..data.arrays import Scale
 from ..data.skipped import SkippedFile
 from ..model import model_file
+from ..model.cluster_model import CalibratedNetwork, Model
 from ..model.inference import Outputs
+from ..runs.folder import RunFolder
+from ..runs.labels import TrainingOutputs, read_quarantine
+from ..runs.load import load_model
 from ..search.restarts import Fitted
 from .inputs import Input
 
@@ -52,7 +59,7 @@ def to_bytes(state: FittedState, params: Mapping[str, Any]) -> bytes:
     extra = {
         "kind": FORMAT,
         "params": _plain(plain),
-        "scale": list(state.given.scale),
+        "scale": state.given.scale and list(state.given.scale),
         "count": state.given.count,
         "quarantine": [list(entry) for entry in state.given.quarantine],
         "features_in": state.features_in,
@@ -64,9 +71,15 @@ def to_bytes(state: FittedState, params: Mapping[str, Any]) -> bytes:
 
 def from_bytes(content: bytes, name: str, backbone: nn.Module | None) -> tuple[FittedState, dict[str, Any]]:
     """The inverse; also the estimator's parameters. ``name`` is what messages call it."""
-    model, arrays, extra = model_file.from_bytes(content, name, backbone)
+    return _saved_state(model_file.from_bytes(content, name, backbone), name)
+
+
+def _saved_state(
+    loaded: tuple[Model, dict[str, Tensor], dict[str, Any]], name: str
+) -> tuple[FittedState, dict[str, Any]]:
+    model, arrays, extra = loaded
     if extra.get("kind") != FORMAT:
-        raise ValueError(f"{name} is a model without an estimator; use it with `cts predict`")
+        raise ValueError(f"{name} is a model without an estimator")
     try:
         found = {
             role: Outputs(*(arrays[f"{role}.{field}"] for field in Outputs._fields))
@@ -76,7 +89,8 @@ def from_bytes(content: bytes, name: str, backbone: nn.Module | None) -> tuple[F
         kept = arrays["kept"].numpy() if "kept" in arrays else None
         quarantine = [SkippedFile(*entry) for entry in extra["quarantine"]]
         empty = torch.zeros(0, *model.shape, dtype=torch.uint8)
-        given = Input(empty, Scale(*extra["scale"]), kept, extra["count"], quarantine)
+        scale = None if extra["scale"] is None else Scale(*extra["scale"])
+        given = Input(empty, scale, kept, extra["count"], quarantine)
         params = dict(extra["params"])
         params["image_shape"] = params["image_shape"] and tuple(params["image_shape"])
         names = extra["feature_names"]
@@ -85,6 +99,62 @@ def from_bytes(content: bytes, name: str, backbone: nn.Module | None) -> tuple[F
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"cannot read the estimator {name}: {error}") from None
     return state, params
+
+
+def from_place(path: Path, backbone: nn.Module | None) -> tuple[FittedState, dict[str, Any]]:
+    """A file of ``save``, a finished run, or the model file of a run; also the estimator's parameters."""
+    if path.is_dir():
+        return _from_run(RunFolder.open(path))
+    if not path.is_file():
+        raise ValueError(f"there is no model {str(path)!r}; give a run folder, or a file that save() wrote")
+    loaded = model_file.load(path, backbone)
+    if loaded[2].get("kind") == FORMAT:
+        return _saved_state(loaded, str(path))
+    beside = RunFolder(path.parent)
+    if path.name == beside.model.name and beside.config.is_file() and beside.result.is_file():
+        return _from_run(beside)
+    model = loaded[0]
+    unmerged = None if model.unmerged is None else _no_outputs(model.unmerged)
+    return _of_run(Fitted(model, _no_outputs(model.final), unmerged), "fast", [], [])
+
+
+def _no_outputs(calibrated: CalibratedNetwork) -> Outputs:
+    """The outputs for no image."""
+    labels, numbers = torch.zeros(0, dtype=torch.long), torch.zeros(0, calibrated.network.n_outputs)
+    return Outputs(labels, labels, labels, numbers, numbers[:, :0])
+
+
+def _from_run(run: RunFolder) -> tuple[FittedState, dict[str, Any]]:
+    description = run.description()
+    model = load_model(run.path)
+    outputs = TrainingOutputs.load(run.training, description.images, model)
+    if outputs is None:
+        raise ValueError(f"{run.training} is missing or damaged; `cts resume {run.path}` writes it again")
+    skipped = read_quarantine(run.quarantine)
+    return _of_run(Fitted(model, *outputs), description.preset, run.records(), skipped)
+
+
+def _of_run(
+    fitted: Fitted, preset: str, history: list[dict[str, Any]], skipped: list[SkippedFile]
+) -> tuple[FittedState, dict[str, Any]]:
+    """A run as an estimator: its parameters are those that would make the run again from the same images."""
+    model = fitted.model
+    config, (channels, height, width) = model.config, model.shape
+    settings = to_dict(config)
+    own = {name: settings.pop(name) for name in ("max_clusters", "n_clusters", "n_init", "device")}
+    side = max(height, width)
+    params = {
+        **own,
+        "preset": preset,
+        "n_threads": settings.pop("threads") or None,
+        "random_state": settings.pop("seed"),
+        "color": "rgb" if channels == 3 else "gray",
+        "image_size": side if SMALLEST_SIDE <= side <= LARGEST_SIDE else None,
+        "settings": settings,
+    }
+    empty = torch.zeros(0, *model.shape, dtype=torch.uint8)
+    given = Input(empty, None, None, len(fitted.outputs.winner), skipped)
+    return FittedState(fitted, given, channels * height * width, None, history), params
 
 
 def _plain(value: Any) -> Any:

@@ -21,9 +21,9 @@ from ..config.storage import write_atomically, wrong_version
 from ..config.text import parse_json
 from . import devices
 from .backbone import Backbone, build_network
-from .cluster_model import CalibratedNetwork, Model
+from .cluster_model import Annotations, CalibratedNetwork, Model
 from .merge_tree import MergeResult
-from .validation import check_calibrated, check_merge_result
+from .validation import check_annotations, check_calibrated, check_merge_result
 
 FORMAT = "converge-to-surprise model"
 VERSION = 2
@@ -47,6 +47,7 @@ def to_bytes(model: Model, arrays: Mapping[str, Tensor] | None = None, extra: Ma
         "networks": networks,
         "merge": model.merge_result and model.merge_result._asdict(),
         "cut_at": model.cut_at,
+        "annotations": model.annotations and model.annotations._asdict(),
         "extra": dict(extra or {}),
     }
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
@@ -80,9 +81,7 @@ def from_bytes(
 
 
 def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:
-    size = int.from_bytes(content[:8], "little")
-    metadata = parse_json(content[8 : 8 + size]).get("__metadata__", {})
-    tensors = safetensors.torch.load(content)
+    tensors, metadata = _safetensors(content)
     if FORMAT not in metadata:
         raise ValueError("it is a safetensors file, but not a model of this program")
     header = parse_json(metadata[FORMAT])
@@ -109,9 +108,24 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
     networks = {role: calibrated(role, described) for role, described in data["networks"].items()}
     merge_result = data["merge"] and MergeResult.of(data["merge"])
     model = Model(config, shape, networks["final"], networks.get("unmerged"), merge_result, data["cut_at"])
+    if (marks := data.get("annotations")) is not None:
+        check_annotations(marks, len(model.order))
+        model = replace(model, annotations=Annotations(**marks))
     model.prepare()
     kept = {key.removeprefix("keep."): value for key, value in tensors.items() if key.startswith("keep.")}
     return model, kept, data["extra"]
+
+
+def _safetensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the metadata of a safetensors file."""
+    size = int.from_bytes(content[:8], "little")
+    try:
+        metadata = parse_json(content[8 : 8 + size].decode("utf-8")).get("__metadata__", {})
+        return safetensors.torch.load(content), metadata
+    except (SafetensorError, ValueError, AttributeError) as error:
+        if content[8:9] == b"{" and size < len(content):
+            raise ValueError(f"it is damaged: {error}") from None
+        raise ValueError("it is not a model file of this program") from None
 
 
 def save(

@@ -77,5 +77,14 @@ def check_merge_result(merged: dict[str, Any], n_outputs: int) -> None:
         require(all(map(is_number, numbers)), "merge tree")
 
 
+def check_annotations(marks: dict[str, Any], most: int) -> None:
+    """Refuse names, merges and noise marks that are not those of at most so many clusters."""
+    names, into, noise = marks["names"], marks["into"], marks["noise"]
+    require(len(names) == len(into) == len(noise) <= most, "list of names")
+    require(all(isinstance(name, str) for name in names), "list of names")
+    require(_are_outputs(into, len(into)) and all(into[target] == target for target in into), "list of merges")
+    require(all(isinstance(mark, bool) for mark in noise), "list of noise marks")
+
+
 def _are_outputs(values: Iterable[object], n_outputs: int) -> bool:
     return all(isinstance(value, int) and is_count(value) and 0 <= value < n_outputs for value in values)

@@ -13,7 +13,6 @@ import torch
 from .. import __version__
 from ..config.images import ImageOptions
 from ..config.presets import canonical
-from ..config.storage import read_csv
 from ..core.metrics import Panel, choose_panels
 from ..data import datasets
 from ..data.cache import Progress
@@ -21,7 +20,7 @@ from ..data.store import ImageStore, fingerprint
 from ..model.cluster_model import Model
 from ..runs.annotations import saved_annotations
 from ..runs.folder import Description, RunFolder
-from ..runs.labels import SavedOutputs
+from ..runs.labels import SavedOutputs, read_quarantine
 from ..runs.load import load_newest_model
 from ..runs.result import read_result
 from ..search import schedule
@@ -199,4 +198,5 @@ def _sample(store: ImageStore, most: int) -> ImageStore:
 
 def quarantine(run: RunFolder) -> list[Content]:
     """Skipped files and the reasons."""
-    return [{name: printable(row.get(name) or "") for name in ("file", "reason")} for row in read_csv(run.quarantine)]
+    skipped = read_quarantine(run.quarantine)
+    return [{"file": printable(one.name), "reason": printable(one.reason)} for one in skipped]

@@ -7,6 +7,7 @@ RUN/result.json         the clusters that were found (when finished)
 RUN/labels.csv          the cluster of every training image (when finished)
 RUN/model.safetensors   everything needed to label other images (when finished)
 RUN/outputs.safetensors the outputs for every training image, from which the page is made (when finished)
+RUN/training.safetensors the probabilities of every cluster for every training image, for Python (when finished)
 RUN/clusters.json       names, merges and noise marks (after `cts relabel`)
 RUN/report.html         the report page (when finished)
 RUN/quarantine.csv      skipped files with the reason (folders of pictures)
@@ -30,7 +31,7 @@ from filelock import FileLock, Timeout
 from ..config import Config
 from ..config.files import overlay, to_dict, typed
 from ..config.images import LabelSource
-from ..config.storage import read_json, write_atomically, write_json, wrong_version
+from ..config.storage import check_folder_target, read_json, write_atomically, write_json, wrong_version
 from ..config.text import parse_json
 from ..search.record import Record
 
@@ -92,6 +93,7 @@ class RunFolder:
         self.labels = path / "labels.csv"
         self.model = path / "model.safetensors"
         self.outputs = path / "outputs.safetensors"
+        self.training = path / "training.safetensors"
         self.annotations = path / "clusters.json"
         self.quarantine = path / "quarantine.csv"
         self.report = path / "report.html"
@@ -102,8 +104,8 @@ class RunFolder:
     @property
     def _files(self) -> tuple[Path, ...]:
         """The files of a run, in the order in which an earlier run is removed."""
-        result = (self.result, self.labels, self.model, self.outputs, self.annotations, self.quarantine, self.report)
-        return (*result, self.history, self.config)
+        result = (self.result, self.labels, self.model, self.outputs, self.training, self.annotations)
+        return (*result, self.quarantine, self.report, self.history, self.config)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -136,6 +138,7 @@ class RunFolder:
                 raise ValueError(f"{path} is not empty and holds no run; give another folder")
             if not self.force:
                 raise ValueError(f"{path} already holds a run; continue it with `cts resume {path}` or give --force")
+        check_folder_target(path, "--out")
 
     def make(self) -> None:
         """Create the folder itself."""
@@ -161,13 +164,18 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the folder for this process; the lock ends with the process."""
+        if self.path.is_dir() and not os.access(self.path, os.W_OK | os.X_OK):  # the lock could be there already
+            raise ValueError(f"cannot write to {self.path}: the folder is not writable")
         try:
-            with self._lock:
-                yield
+            self._lock.acquire()
         except Timeout:
             raise ValueError(f"another process is working on {self.path}; wait for it or stop it first") from None
-        except PermissionError as error:
+        except OSError as error:
             raise ValueError(f"cannot write to {self.path}: {error.strerror}") from None
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def describe(self, description: Description) -> None:
         """Write config.json."""

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from ..config.storage import write_atomically
+from ..config.storage import read_csv, write_atomically
 from ..data.skipped import SkippedFile
 from ..model.cluster_model import Model, Prediction
 from ..model.inference import Outputs
@@ -30,6 +30,12 @@ def columns(first: str, model: Model) -> list[str]:
     """The column names; ``first`` identifies an image: "path", or "image" for its position."""
     named = [] if model.annotations is None else ["name"]
     return [first, "cluster", *named, "confidence", "second", "second_confidence", "views_agree"]
+
+
+def cluster_name(model: Model, number: int) -> str:
+    """A cluster as a person knows it: its number, with its name if it was given one; -1 is noise."""
+    name = "noise" if number < 0 else model.cluster_names[number]
+    return f"{number}" if name == str(number) else f"{number} ({name})"
 
 
 def rows(prediction: Prediction, images: Sequence[str | int], model: Model) -> Iterator[list[Any]]:
@@ -124,6 +130,53 @@ class SavedOutputs(NamedTuple):
         return cls(*(v if v.is_floating_point() else v.long() for v in outputs)) if sound else None
 
 
+class TrainingOutputs(NamedTuple):
+    """The outputs of a run's networks for its training images, as the estimator needs them; without features."""
+
+    final: Outputs
+    unmerged: Outputs | None
+    """Before merging, with probabilities to three decimals; None without a merge tree."""
+
+    def save(self, path: Path) -> None:
+        """Write the outputs atomically."""
+        tensors: dict[str, Tensor] = {}
+        for role, outputs in self._asdict().items():
+            if outputs is not None:
+                tensors |= {f"{role}.{name}": getattr(outputs, name).to(torch.int16) for name in _SIDES}
+                chances = outputs.probabilities
+                tensors[f"{role}.probabilities"] = chances.half() if role == "unmerged" else chances
+        write_atomically(path, safetensors.torch.save({name: value.contiguous() for name, value in tensors.items()}))
+
+    @classmethod
+    def load(cls, path: Path, images: int, model: Model) -> TrainingOutputs | None:
+        """The outputs in a file for so many images; None if it is not there, damaged or of another run."""
+        try:
+            tensors = safetensors.torch.load_file(path)
+            final = _training_outputs(tensors, "final", images, model.final.network.n_outputs)
+            if model.unmerged is None:
+                return cls(final, None)
+            return cls(final, _training_outputs(tensors, "unmerged", images, model.unmerged.network.n_outputs))
+        except (OSError, SafetensorError, LookupError, TypeError, ValueError, RuntimeError):
+            return None
+
+
+_SIDES = ("view_i", "view_j", "winner")
+
+
+def _training_outputs(tensors: dict[str, Tensor], role: str, images: int, n_outputs: int) -> Outputs:
+    """The outputs of one network, or a ValueError if they cannot be those of so many images and outputs."""
+    sides = [tensors[f"{role}.{name}"] for name in _SIDES]
+    chances = tensors[f"{role}.probabilities"].float()
+    if chances.shape != (images, n_outputs) or not _within(chances, 0, 1):
+        raise ValueError("other probabilities")
+    if not all(side.shape == (images,) and side.dtype == torch.int16 for side in sides):
+        raise ValueError("other labels")
+    if not all(_within(side, 0, n_outputs - 1) for side in sides):
+        raise ValueError("other outputs")
+    view_i, view_j, winner = (side.long() for side in sides)
+    return Outputs(view_i, view_j, winner, chances, chances[:, :0])
+
+
 def _within(values: Tensor, low: float, high: float) -> bool:
     return values.numel() == 0 or (float(values.min()) >= low and float(values.max()) <= high)
 
@@ -131,6 +184,11 @@ def _within(values: Tensor, low: float, high: float) -> bool:
 def write_quarantine(path: Path, quarantine: Sequence[SkippedFile]) -> None:
     """The skipped files and the reasons."""
     write_atomically(path, _encoded([QUARANTINE_COLUMNS, *quarantine]))
+
+
+def read_quarantine(path: Path) -> list[SkippedFile]:
+    """The skipped files that ``write_quarantine`` listed; none if there is no list."""
+    return [SkippedFile(*(row.get(name) or "" for name in QUARANTINE_COLUMNS)) for row in read_csv(path)]
 
 
 def _encoded(lines: Iterable[Iterable[Any]]) -> bytes:

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from ..config.storage import flush_folder, read_csv, read_json, write_json
+from ..config.storage import check_file_target, errors_name, flush_folder, read_csv, read_json, write_json
 from ..data.source import CHUNK, Source
 from ..distributed.group import current
 from ..model.cluster_model import Model, Prediction
@@ -103,13 +103,15 @@ def predict(
     job = [identity, source.identity, options.embedding, options.min_confidence, model.cut_at, group.size]
     parts = [_Part(out, json.dumps(job), rank) for rank in range(group.size)]
     own = group.part(len(source), CHUNK)
-    state = _fill(model, source, parts[group.rank], options, own, progress)
+    with errors_name(out):
+        state = _fill(model, source, parts[group.rank], options, own, progress)
     found = [state["images"], state["quarantined"], state.pop("resumed") - own.start]
     images, quarantined, resumed = group.gather(torch.tensor([found]), group.size).sum(0).tolist()
     skipped: Counter[str] = Counter()
     if group.rank == 0:
-        _join(parts)
-        _finish(parts[0], quarantined)
+        with errors_name(out):
+            _join(parts)
+            _finish(parts[0], quarantined)
         # From the list: they may have been skipped by several processes, and before an interruption.
         skipped.update(row["kind"] for row in read_csv(_quarantine(out)))
     return Predicted(images, skipped, _quarantine(out), resumed)
@@ -205,8 +207,7 @@ def check_out(out: Path) -> None:
     """Refuse an output that cannot be written before anything is computed."""
     if out.suffix.lower() not in (".csv", ".parquet"):
         raise ValueError(f"--out is {out}; its name must end in .csv or .parquet")
-    if not out.parent.is_dir():
-        raise ValueError(f"--out is {out}, but there is no folder {out.parent}")
+    check_file_target(out, "--out")
     if out.suffix.lower() == ".parquet":
         try:
             import pyarrow.parquet  # noqa: F401

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..config import Config
+from ..config import Config, check_n_clusters
 from ..config.images import ImageOptions, LabelSource
+from ..config.presets import canonical
 from ..config.storage import write_json
 from ..data import datasets
 from ..data.datasets import Dataset
@@ -34,7 +35,7 @@ from . import checkpoint
 from .checkpoint import check_position, check_snapshot
 from .folder import Description, RunFolder
 from .interruption import Interruption, interruptible
-from .labels import KEEP, SavedOutputs, write_labels, write_quarantine
+from .labels import KEEP, SavedOutputs, TrainingOutputs, write_labels, write_quarantine
 from .load import fits_run
 
 MAX_RESTARTS = 3
@@ -55,6 +56,7 @@ class Origin(NamedTuple):
 def begin(run: RunFolder, dataset: Dataset, origin: Origin, config: Config) -> Restarts:
     """Check that images and settings fit, then describe the run in its folder. Nothing is written if they do not."""
     check_network(config, dataset.train.images.shape[1])
+    check_n_clusters(config, len(dataset.train))
     check_fit_memory(dataset.train.images.shape, config, names=("--image-size", "--"))
     search = Restarts(dataset.train.images, config)
     run.make()
@@ -83,7 +85,7 @@ def reopen(run: RunFolder, dataset: Dataset) -> tuple[Restarts, list[str]]:
     """The search of an earlier session at its last checkpoint, and warnings about damaged newer ones."""
     description = run.description()
     if fingerprint(dataset.train.images) != description.fingerprint:
-        raise ValueError(f"{description.source} does not hold the images that {run.path} was begun with")
+        raise ValueError(f"{dataset.name} does not hold the images that {run.path} was begun with")
     devices.check(description.config.device)
     check_network(description.config, description.shape[0])
     search = Restarts(dataset.train.images, description.config)
@@ -114,11 +116,22 @@ def reattach(run: RunFolder, dataset: Dataset, config: Config) -> tuple[Restarts
         return reopen(run, dataset)
 
 
-def update_data_dir(run: RunFolder, data_dir: Path | None) -> None:
-    """Record where the named data sets are now, if given: workers look there too."""
-    if data_dir is not None:
-        with run.locked():
-            run.describe(replace(run.description(), data_dir=str(data_dir.resolve())))
+def update_origin(run: RunFolder, source: str | None, data_dir: Path | None) -> None:
+    """Record where the images or the named data sets are now, if given: workers look there too."""
+    with run.locked():
+        description = run.description()
+        moved = replace(
+            description,
+            source=description.source if source is None else origin_of(source),
+            data_dir=description.data_dir if data_dir is None else str(data_dir.resolve()),
+        )
+        if moved != description:
+            run.describe(moved)
+
+
+def origin_of(source: str) -> str:
+    """A source as it is saved with a run: the name of a data set, or an absolute path."""
+    return canonical(source) or str(Path(source).resolve())
 
 
 def train_with_workers(run: RunFolder, search: Restarts, dataset: Dataset, readers: list[Reader]) -> Assessment:
@@ -190,10 +203,13 @@ def _train_steps(run: RunFolder, search: Restarts, readers: list[Reader], interr
 def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Assessment:
     """Write the model, the labels, the outputs and the result."""
     fitted = search.finish()
+    if shortfall := fitted.shortfall:
+        warnings.warn(shortfall, stacklevel=2)
     assessment = evaluate(fitted.model, fitted.outputs, dataset.train.labels, both=True)
     model_file.save(run.model, fitted.model)
     write_labels(run.labels, fitted, dataset.train.names)
     SavedOutputs.of(fitted).save(run.outputs)
+    TrainingOutputs(fitted.outputs, fitted.unmerged).save(run.training)
     merge_result = fitted.model.merge_result
     write_json(
         run.result,

@@ -50,6 +50,17 @@ class Fitted(NamedTuple):
     unmerged: Outputs | None
     """The outputs of the network before merging, if clusters were merged."""
 
+    @property
+    def shortfall(self) -> str | None:
+        """What to tell if there are fewer clusters than were asked for."""
+        wanted, found = self.model.config.n_clusters, self.model.n_clusters
+        if wanted is None or found >= wanted:
+            return None
+        return (
+            f"n_clusters is {wanted}, but only {found} clusters came out; "
+            "a lower relaxed.temperature or a higher relaxed.diversity_floor finds more"
+        )
+
 
 class Restarts:
     """Runs ``config.n_init`` initializations one after another and selects the one with the best balanced clusters."""
