@@ -47,3 +47,10 @@ def external_path(path: Path, location: str, root: Path) -> Path:
     if inner == PurePosixPath(path.name):
         raise ValueError(f"{path}: its external data is the model file itself, which is refused")
     return target
+
+
+def link_root(folder: Path) -> Path:
+    """The folder into which links may point: in the hub's cache, files are links to ``blobs`` beside ``snapshots``."""
+    cache = folder.resolve().parent.parent
+    cached = folder.resolve().parent.name == "snapshots" and (cache / "blobs").is_dir()
+    return cache if cached else folder.resolve()

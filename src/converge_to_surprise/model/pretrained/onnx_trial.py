@@ -1,7 +1,7 @@
 """Try an ONNX file in a process of its own, with limited memory and time, before this process opens it.
 
 A file may crash onnxruntime, ask for more memory than there is, or never end. Here that ends the trial and not the
-program. As a module, this is the process: it reads a ``Job`` as JSON from its input and writes what it found.
+program. As a module, this is the process: it reads a ``TrialJob`` as JSON from its input and writes what it found.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OTHER_SIZES = (256, 384, 518, 192, 128, 96, 64, 32)
 
 
 @dataclass(frozen=True)
-class Job:
+class TrialJob:
     """Which file to try, and what the user has set about its input."""
 
     path: str
@@ -51,7 +51,7 @@ class Trial:
     signature: Signature
 
 
-def try_onnx(job: Job) -> Trial:
+def try_onnx(job: TrialJob) -> Trial:
     """Run a trial in its own process; a ValueError that names the file if it fails there in any way."""
     words = [sys.executable, "-m", __name__]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -75,7 +75,7 @@ def try_onnx(job: Job) -> Trial:
     )  # fmt: skip
 
 
-def attempt(job: Job) -> Trial:
+def attempt(job: TrialJob) -> Trial:
     """The trial itself; the messages of its errors do not name the file."""
     path = Path(job.path)
     model = read_file(path)
@@ -113,11 +113,11 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _read_job(text: str) -> Job:
+def _read_job(text: str) -> TrialJob:
     data: dict[str, Any] = parse_json(text)
     flags = data.pop("flags")
     colors = {name: None if flags[name] is None else triple(flags[name]) for name in ("mean", "std")}
-    return Job(**data, flags=PreprocessFlags(flags["size"], **colors))
+    return TrialJob(**data, flags=PreprocessFlags(flags["size"], **colors))
 
 
 def main() -> int:
