@@ -33,6 +33,7 @@ COMMANDS = {
     "report": "Write a run's report page again, or for other images.",
     "compare": "Compare runs on the same images on one page.",
     "relabel": "Apply names, merges and noise marks from the report page.",
+    "backbones": "List the pre-trained backbones that have a short name.",
     "reproduce": "Run the paper's experiments beside the published results.",
 }
 """Every command and its summary. The module of a command has its name, a dataclass ``Command`` and ``execute``."""

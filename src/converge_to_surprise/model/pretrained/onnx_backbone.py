@@ -1,0 +1,57 @@
+"""Open an ONNX file as a frozen backbone."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from .checksum import check_expected
+from .frozen import PretrainedBackbone
+from .identity import Identity, PreprocessFlags
+from .onnx_bytes import check_file, link_root, read_file, read_onnx
+from .onnx_session import OnnxRunner, open_session
+from .onnx_trial import TrialJob, try_onnx
+from .size_trials import SizeTrials
+
+
+class OnnxFeatures(SizeTrials):
+    """Features by onnxruntime, on the CPU."""
+
+    def __init__(self, runner: OnnxRunner) -> None:
+        super().__init__()
+        self.runner = runner
+
+    def __call__(self, images: Tensor) -> Tensor:
+        return torch.from_numpy(self.runner.run(images.cpu().numpy()))
+
+    def takes(self, side: int) -> bool:
+        """A file that does not fix the size takes each size at which it runs and gives as many features."""
+        fixed = self.runner.signature.side
+        return super().takes(side) if fixed is None else side == fixed
+
+
+def open_onnx(
+    path: Path, source: str, flags: PreprocessFlags | None = None, folder: Path | None = None,
+    expected_sha256: str | None = None,
+) -> PretrainedBackbone:  # fmt: skip
+    """Open an ONNX file after a trial in another process.
+
+    ``folder`` is that of the whole repository, if the file is of one: its preprocessor file counts.
+    """
+    for library in ("onnx", "onnxruntime"):
+        if importlib.util.find_spec(library) is None:
+            raise ValueError(f"ONNX files need {library}: pip install 'converge-to-surprise[photos]'")
+    check_file(path)
+    folder = path.parent if folder is None else folder
+    root = link_root(folder)
+    trial = try_onnx(TrialJob(str(path.absolute()), str(root), str(folder.absolute()), flags or PreprocessFlags()))
+    content = read_onnx(path, read_file(path), trial.external, root)
+    if content.sha256 != trial.sha256:
+        raise ValueError(f"{path}: it was changed while it was opened")
+    check_expected(source, content.sha256, expected_sha256)
+    runner = OnnxRunner(open_session(content), trial.signature)
+    identity = Identity(source, content.sha256, trial.preprocess, trial.signature.features)
+    return PretrainedBackbone(identity, OnnxFeatures(runner))

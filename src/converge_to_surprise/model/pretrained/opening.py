@@ -1,0 +1,49 @@
+"""Open a backbone by what the user wrote: an ONNX file, a folder, a model of the hub, or a short name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from .catalog import CATALOG
+from .frozen import PretrainedBackbone
+from .hub import PREFIX, fetch, parse_name
+from .identity import PreprocessFlags
+from .onnx_backbone import open_onnx
+from .repository import open_folder
+
+
+def open_backbone(
+    source: str, preprocess: PreprocessFlags | None = None, expected_sha256: str | None = None
+) -> PretrainedBackbone:
+    """Open a frozen backbone; a ValueError of one line if it cannot be had or is not the expected one.
+
+    ``source`` is a short name, hf:ORG/NAME[@REVISION], an ONNX file, or a folder with the files of a hub repository.
+    """
+    if source in CATALOG or source.startswith(PREFIX):
+        return _from_hub(source, preprocess, expected_sha256)
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return open_folder(path, source, preprocess, expected_sha256=expected_sha256)
+    if not path.exists() and path.name == source and not path.suffix:
+        names = ", ".join(CATALOG)
+        raise ValueError(
+            f"there is no backbone {source!r}; give one of {names}, an ONNX file, or hf:ORG/NAME (see `cts backbones`)"
+        )
+    return open_onnx(path, source, preprocess, expected_sha256=expected_sha256)
+
+
+def _from_hub(source: str, flags: PreprocessFlags | None, expected: str | None) -> PretrainedBackbone:
+    entry = CATALOG.get(source)
+    repository, revision = parse_name(source) if entry is None else (entry.repository, entry.revision)
+    only = None if entry is None else entry.file
+    folder, commit = fetch(repository, revision, only)
+    backbone = open_folder(folder, source, flags, only, expected)
+    pinned = backbone.identity.sha256 if entry is None or entry.sha256 is None else entry.sha256
+    if backbone.identity.sha256 != pinned:
+        raise ValueError(
+            f"the file {only} of {repository} has the sha256 {backbone.identity.sha256}, but {source} is pinned to "
+            f"{pinned}; delete {folder} and try again"
+        )
+    backbone.identity = replace(backbone.identity, pinned=f"{PREFIX}{repository}@{commit}")
+    return backbone
