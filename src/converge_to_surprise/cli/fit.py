@@ -16,13 +16,16 @@ from ..config import Config, SearchName
 from ..config.describe import field_docs, leaf
 from ..config.files import overlay, read
 from ..config.images import Color, LabelSource
-from ..config.presets import KNOWN_SIZES, PresetName, canonical, resolve
+from ..config.presets import COMPONENTS, KNOWN_SIZES, PresetName, canonical, on_features, resolve, with_backbone
 from .arguments import SourceName
 from .output import say, warn
 from .parser import parse
 
 if TYPE_CHECKING:
     from ..data.datasets import Dataset
+    from ..data.store import ImageStore
+    from ..model.pretrained import PretrainedBackbone
+    from ..runs.features import Prepared
     from ..runs.folder import RunFolder
     from ..search.restarts import Restarts
 
@@ -42,6 +45,13 @@ class Command:
     """evolution or relaxed, instead of the preset's search."""
     data_dir: Path | None = None
     """Folder with local copies of the named data sets (also: the CTS_DATA variable)."""
+    backbone: str | None = None
+    """Pre-trained network whose features are clustered instead of pixels: an ONNX file, hf:ORG/NAME, or a name that
+    `cts backbones` lists. The way for photographs."""
+    backbone_size: int | None = None
+    """Side in pixels at which the backbone sees the pictures; by default what it was made for."""
+    copies: int | None = None
+    """Augmented copies of each view that the backbone sees; by default 4 to 15, fewer for many pictures."""
     image_size: int | None = None
     """Longer side of the images in pixels, from 8 to 1024; by default 48, or less if they are smaller."""
     color: Color = "auto"
@@ -72,11 +82,15 @@ class Request(NamedTuple):
 
 
 SHORT_HELP = (
-    "source", "out", "n_init", "n_clusters", "max_clusters", "preset", "search", "seed", "image_size", "color",
-    "labels", "augmentation.rotation", "augmentation.crop", "augmentation.flip_prob", "relaxed.temperature", "schedule",
-    "device", "precision", "threads", "processes", "config", "data_dir", "report", "serve", "tensorboard", "force",
+    "source", "out", "backbone", "n_init", "n_clusters", "max_clusters", "preset", "search", "seed", "image_size",
+    "color", "labels", "augmentation.rotation", "augmentation.crop", "augmentation.flip_prob", "relaxed.temperature",
+    "schedule", "device", "precision", "threads", "processes", "config", "data_dir", "report", "serve", "tensorboard", "force",
 )  # fmt: skip
 """The options that ``cts fit --help`` shows; ``--help-all`` shows all."""
+ADVICE = (
+    "these are color pictures: for photographs a pre-trained network finds what they show, and is faster: give "
+    "--backbone dinov2-small, or a file (`cts backbones` lists others)"
+)
 
 
 def execute(request: Request, console: Console) -> None:
@@ -94,10 +108,18 @@ def execute(request: Request, console: Console) -> None:
         raise ValueError("--force is refused under torchrun, because a restart would overwrite the run again")
     run = RunFolder.open(command.out) if again else RunFolder.claim(command.out, command.force)
     check_image_size(command.image_size, "--image-size")
-    options = ImageOptions(command.image_size, command.color, command.labels)
+    backbone = opened_backbone(command)
+    side = None if backbone is None else backbone.identity.preprocess.size
+    options = ImageOptions(command.image_size, command.color, command.labels, side)
     dataset = load_images(command.source, command.data_dir, options, console)
     check_clusterable(dataset.train, command.source)
-    config = effective_config(request, len(dataset.train), dataset.train.shape)
+    config = effective_config(request, len(dataset.train), dataset.train.shape, side)
+    prepared = None
+    if backbone is not None:
+        prepared = prepared_features(dataset.train, backbone, config, command.copies, console)
+        config = on_features(config, prepared.items.shape[3])
+    elif dataset.train.names is not None and dataset.train.shape[0] == 3:
+        say(console, ADVICE)
     if again:
         search, problems = session.reattach(run, dataset, config)
         warn(problems)
@@ -105,7 +127,7 @@ def execute(request: Request, console: Console) -> None:
     else:
         source = session.origin_of(command.source)
         origin = session.Origin(source, command.preset, command.data_dir, command.labels)
-        search = session.begin(run, dataset, origin, config)
+        search = session.begin(run, dataset, origin, config, prepared)
     train(run, search, dataset, Watching.of(command), console)
     if dataset.classes_offered:
         text = f"the {dataset.classes_offered} folders of {command.source} look like classes: compare with them by"
@@ -116,13 +138,48 @@ def parse_words(words: Sequence[str]) -> Request:
     return Request(parse("fit", Command, words), words)
 
 
-def effective_config(request: Request, images: int, shape: tuple[int, int, int]) -> Config:
+def opened_backbone(command: Command) -> PretrainedBackbone | None:
+    """The backbone that the command names, if it names one."""
+    if command.backbone is None:
+        for name, value in (("--backbone-size", command.backbone_size), ("--copies", command.copies)):
+            if value is not None:
+                raise ValueError(f"{name} is {value}, but there is no --backbone")
+        return None
+    if command.image_size is not None:
+        raise ValueError(f"--image-size is {command.image_size}; with --backbone give --backbone-size instead")
+    if command.copies is not None and not 1 <= command.copies <= 1000:
+        raise ValueError(f"--copies is {command.copies}; it must be from 1 to 1000")
+    from ..model.pretrained import PreprocessFlags, open_backbone
+
+    return open_backbone(command.backbone, PreprocessFlags(size=command.backbone_size))
+
+
+def prepared_features(
+    store: ImageStore, backbone: PretrainedBackbone, config: Config, copies: int | None, console: Console
+) -> Prepared:
+    """The features of all pictures, with a progress bar while they are computed."""
+    from ..model.encoder import FeatureRecipe
+    from ..model.feature_bank import default_copies
+    from ..runs.features import prepare
+    from ..runs.progress import CountDisplay
+
+    wanted = copies or default_copies(len(store))
+    recipe = FeatureRecipe(backbone.identity, config.views, config.augmentation, wanted, COMPONENTS)
+    with CountDisplay(console, "features of pictures", 0) as progress:
+        return prepare(store, recipe, config.threads, backbone, progress)
+
+
+def effective_config(
+    request: Request, images: int, shape: tuple[int, int, int], backbone_side: int | None = None
+) -> Config:
     """Preset, then configuration file, then flags, which are parsed again on top of the first two."""
     from ..search.threads import available_threads
 
     command = request.command
     name = canonical(command.source) or "auto"  # a folder can have the name of a data set
     base = resolve(command.preset, command.search, name, images, shape)
+    if backbone_side is not None:
+        base = with_backbone(base, backbone_side, images)
     if command.config is not None:
         base = overlay(base, read(command.config))
     parsed: Command = parse("fit", Command, request.words, replace(command, settings=base))

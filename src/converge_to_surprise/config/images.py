@@ -23,6 +23,9 @@ class ImageOptions:
     """auto: in color if more than one picture in a hundred is."""
     labels: LabelSource = "none"
     """from-folders: the folders directly below are the classes, for evaluation only."""
+    square: int | None = None
+    """Read pictures in color at exactly this many pixels a side, as a pre-trained backbone takes them; larger arrays
+    are reduced to it."""
     threads: int = 0
     """Pictures decoded at the same time; 0: as many as there are CPU threads."""
 

@@ -55,6 +55,8 @@ N_INIT = 2
 REFINE_TEMPERATURE = 0.1
 """Temperature of refining in the fast preset, four times that of the search."""
 
+COMPONENTS = 128
+"""Principal components of a backbone's features on which the search works."""
 FEATURE_BATCH = 1000
 """Images per step of a search on stored features."""
 FEATURE_STEPS = 800
@@ -147,31 +149,47 @@ def _relaxed(config: Config, images: int) -> Config:
     return replace(config, schedule=schedule, relaxed=relaxed)
 
 
-def on_features(config: Config, inputs: int, images: int) -> Config:
-    """The configuration of a search on stored features, ``inputs`` per view, of ``images`` images.
+def photo_augmentation(side: int) -> Augmentation:
+    """Augmentation for photographs of ``side`` pixels, as in contrastive learning: crops from a third of the area on,
+    mirror images, light and color.
+    """
+    return Augmentation(
+        rotation=15.0,
+        crop=round(0.41 * side),
+        flip_prob=0.5,
+        brightness=0.4,
+        contrast=0.4,
+        saturation=0.6,
+        sampling="bilinear",
+        fill="background",
+    )
+
+
+def with_backbone(config: Config, side: int, images: int) -> Config:
+    """The configuration of a run on the stored features of ``images`` pictures, which a backbone takes at ``side``
+    pixels.
 
     A step takes milliseconds, so batches are larger and the number of steps does not depend on the number of images.
-    Views and augmentation of ``config`` belong to the features and are not used again.
     """
-    config = replace(
-        config,
-        views=Views(stored=True),
-        augmentation=Augmentation(),
-        network=replace(config.network, inputs=inputs),
-    )
+    config = replace(config, views=Views(fill_masked=True), augmentation=photo_augmentation(side))
     if config.schedule[0].kind == "evolution":
         return config
     batch_size = min(FEATURE_BATCH, images)
-    epochs = max(1, round(FEATURE_STEPS * batch_size / images))
+    epochs = max(1, round(FEATURE_STEPS / math.ceil(images / batch_size)))
     relaxed = replace(
-        config.relaxed,
-        batch_size=batch_size,
-        temperature=FEATURE_TEMPERATURE,
-        learning_rate=5e-3,
-        diversity=0.0,
+        config.relaxed, batch_size=batch_size, temperature=FEATURE_TEMPERATURE, learning_rate=5e-3, diversity=0.0
     )
-    stages = {"relaxed": epochs, "merge": 1, "refine": -(-epochs // 4)}
-    schedule = tuple(replace(stage, epochs=stages[stage.kind]) for stage in config.schedule)
     # On frozen features many boundaries are weak, and the weakest ones alone would chain clusters together.
     merge = replace(config.merge, linkage="information")
+    stages = {"relaxed": epochs, "merge": 1, "refine": -(-epochs // 4)}
+    schedule = tuple(replace(stage, epochs=stages[stage.kind]) for stage in config.schedule)
     return replace(config, n_init=1, schedule=schedule, relaxed=relaxed, merge=merge)
+
+
+def on_features(config: Config, inputs: int) -> Config:
+    """The configuration of the search itself, on ``inputs`` stored features per view.
+
+    Views and augmentation of ``config`` were used to make the features and are not used again.
+    """
+    network = replace(config.network, inputs=inputs)
+    return replace(config, views=Views(stored=True), augmentation=Augmentation(), network=network)

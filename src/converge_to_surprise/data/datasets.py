@@ -108,8 +108,9 @@ def load(
     reading = reading or ImageOptions()
     listing = open_listing(source, reading)
     if listing is not None:
-        return _pictures(listing, cached(listing, reading, shape, progress, shared_decoder()))
-    asked = reading.image_size
+        exact = shape or (reading.square and (3, reading.square, reading.square)) or None
+        return _pictures(listing, cached(listing, reading, exact, progress, shared_decoder()))
+    asked = reading.square or reading.image_size
     return load_arrays(
         source, data_dir, lambda own: array_size(own, asked) if shape is None else size_like(own, shape, source)
     )

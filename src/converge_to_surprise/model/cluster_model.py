@@ -16,6 +16,7 @@ from torch import Tensor
 from ..config import Config
 from . import inference
 from .confidence import fit_sharpness
+from .encoder import Encoder
 from .inference import Outputs
 from .merge_tree import MergeResult
 from .network import ClusterNetwork
@@ -92,6 +93,8 @@ class Model:
     cut_at: int | None = None
     """Number of clusters at which the tree is cut, if not where the run cut it."""
     annotations: Annotations | None = None
+    encoder: Encoder | None = None
+    """What makes the features that the networks take, if they do not take pixels."""
 
     @property
     def active(self) -> CalibratedNetwork:
@@ -147,11 +150,19 @@ class Model:
 
     def run(self, images: Tensor) -> Iterator[Outputs]:
         """The outputs of the network for uint8 images (N, C, H, W), chunk by chunk."""
-        yield from inference.run(self.active.network, images, self.config.views, self.active.sharpness)
+        network, sharpness = self.active.network, self.active.sharpness
+        if self.encoder is not None:
+            yield from inference.run_encoded(network, images, self.encoder.view_features, sharpness)
+        else:
+            yield from inference.run(network, images, self.config.views, sharpness)
 
     def run_all(self, images: Tensor, keep: tuple[str, ...] = ()) -> Outputs:
         """The same at once; see ``inference.run_all``."""
-        return inference.run_all(self.active.network, images, self.config.views, self.active.sharpness, keep)
+        features = None
+        if self.encoder is not None:
+            features = torch.cat(list(inference.encoded(images, self.encoder.view_features)))
+        settings = self.config.views
+        return inference.run_all(self.active.network, images, settings, self.active.sharpness, keep, features)
 
     def predict(self, images: Tensor) -> Iterator[Prediction]:
         """The clusters of uint8 images (N, C, H, W), chunk by chunk, in order."""

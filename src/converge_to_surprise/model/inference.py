@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
@@ -24,8 +24,11 @@ from .precision import exact
 
 CHUNK = 250
 """Images processed at once: few enough that their activations stay in a CPU's cache."""
+ENCODED = 32
+"""Images that pass through a pre-trained backbone at once."""
 MIN_BATCH = 16
 """Smaller batches are filled up by repetition: torch uses other kernels for tiny ones, which round differently."""
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
@@ -147,6 +150,24 @@ def run(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: flo
     return _map_chunks(one, network, images)
 
 
+def map_ordered(function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> Iterator[_Result]:
+    """``function`` of every item, in order, several at a time, each by one thread of its own.
+
+    So the result does not depend on the number of threads.
+    """
+    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        waiting, ahead = iter(items), deque[Future[_Result]]()
+        while True:
+            for item in itertools.islice(waiting, 2 * threads - len(ahead)):
+                ahead.append(pool.submit(function, item))
+            if not ahead:
+                return
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
 def _map_chunks(one: Callable[[Tensor], _Result], network: ClusterNetwork, rows: Tensor) -> Iterator[_Result]:
     """``one`` of each chunk of rows, in order, with the network in evaluation mode.
 
@@ -156,19 +177,24 @@ def _map_chunks(one: Callable[[Tensor], _Result], network: ClusterNetwork, rows:
     training = network.training
     network.eval()
     threads = torch.get_num_threads() if next(network.parameters()).is_cpu else 1  # one thread keeps a GPU busy
-    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     try:
-        starts = iter(range(0, len(rows), CHUNK))
-        ahead: deque[Future[_Result]] = deque()
-        while True:
-            for start in itertools.islice(starts, 2 * threads - len(ahead)):
-                ahead.append(pool.submit(one, rows[start : start + CHUNK]))
-            if not ahead:
-                return
-            yield ahead.popleft().result()
+        yield from map_ordered(one, (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)), threads)
     finally:
-        pool.shutdown(cancel_futures=True)
         network.train(training)
+
+
+def run_encoded(
+    network: ClusterNetwork, images: Tensor, encode: Callable[[Tensor], Tensor], sharpness: float
+) -> Iterator[Outputs]:
+    """The same for a network on stored features; ``encode`` gives both views' features of images. (n, 2, D)"""
+    for features in encoded(images, encode):
+        yield from run_on_features(network, features, sharpness)
+
+
+def encoded(images: Tensor, encode: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
+    """Both views' features of images, chunk by chunk, in order, computed by all threads."""
+    parts = (images[start : start + ENCODED] for start in range(0, len(images), ENCODED))
+    return map_ordered(encode, parts, torch.get_num_threads())
 
 
 def run_on_features(network: ClusterNetwork, features: Tensor, sharpness: float) -> Iterator[Outputs]:

@@ -22,8 +22,9 @@ from ..config.text import parse_json
 from . import devices
 from .backbone import Backbone, build_network
 from .cluster_model import Annotations, CalibratedNetwork, Model
+from .encoder import Encoder, FeatureRecipe, Projection
 from .merge_tree import MergeResult
-from .validation import check_annotations, check_calibrated, check_merge_result
+from .validation import check_annotations, check_calibrated, check_merge_result, check_projection
 
 FORMAT = "converge-to-surprise model"
 VERSION = 2
@@ -41,12 +42,15 @@ def to_bytes(model: Model, arrays: Mapping[str, Tensor] | None = None, extra: Ma
                 "sharpness": calibrated.sharpness,
                 "sizes": list(calibrated.sizes),
             }
+    if model.encoder is not None:
+        tensors |= {f"encoder.{name}": value for name, value in model.encoder.projection._asdict().items()}
     data = {
         "config": to_dict(model.config),
         "shape": list(model.shape),
         "networks": networks,
         "merge": model.merge_result and model.merge_result._asdict(),
         "cut_at": model.cut_at,
+        "encoder": model.encoder and model.encoder.recipe.to_dict(),
         "annotations": model.annotations and model.annotations._asdict(),
         "extra": dict(extra or {}),
     }
@@ -108,12 +112,22 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
     networks = {role: calibrated(role, described) for role, described in data["networks"].items()}
     merge_result = data["merge"] and MergeResult.of(data["merge"])
     model = Model(config, shape, networks["final"], networks.get("unmerged"), merge_result, data["cut_at"])
+    if data["encoder"] is not None:
+        model = replace(model, encoder=_encoder(data["encoder"], tensors, config, shape))
     if (marks := data.get("annotations")) is not None:
         check_annotations(marks, len(model.order))
         model = replace(model, annotations=Annotations(**marks))
     model.prepare()
     kept = {key.removeprefix("keep."): value for key, value in tensors.items() if key.startswith("keep.")}
     return model, kept, data["extra"]
+
+
+def _encoder(recipe: Any, tensors: Mapping[str, Tensor], config: Config, shape: tuple[int, int, int]) -> Encoder:
+    """The encoder of a model on stored features; its backbone is opened when it is needed."""
+    found = FeatureRecipe.from_dict(recipe)
+    projection = Projection(tensors["encoder.mean"], tensors["encoder.directions"])
+    check_projection(projection, found.identity.features, config.network.inputs)
+    return Encoder(found, projection, shape)
 
 
 def _safetensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -64,6 +64,12 @@ def check_calibrated(
         check_tensors(outline(config, channels, n_outputs, 1), state, "")
 
 
+def check_projection(projection: tuple[Tensor, Tensor], features: int, components: int) -> None:
+    """Refuse a projection that does not lead from so many features to so many components."""
+    for value, shape in zip(projection, ((features,), (features, components)), strict=True):
+        require(value.shape == shape and value.dtype == torch.float32 and bool(value.isfinite().all()), "projection")
+
+
 def check_merge_result(merged: dict[str, Any], n_outputs: int) -> None:
     """Refuse a merge tree that refers to outputs that do not exist or ends elsewhere than it claims."""
     steps: list[Any] = merged["steps"]

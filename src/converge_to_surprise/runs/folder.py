@@ -8,6 +8,7 @@ RUN/labels.csv          the cluster of every training image (when finished)
 RUN/model.safetensors   everything needed to label other images (when finished)
 RUN/outputs.safetensors the outputs for every training image, from which the page is made (when finished)
 RUN/training.safetensors the probabilities of every cluster for every training image, for Python (when finished)
+RUN/projection.safetensors the principal components of a backbone's features (runs with a backbone)
 RUN/clusters.json       names, merges and noise marks (after `cts relabel`)
 RUN/report.html         the report page (when finished)
 RUN/quarantine.csv      skipped files with the reason (folders of pictures)
@@ -33,6 +34,7 @@ from ..config.files import overlay, to_dict, typed
 from ..config.images import LabelSource
 from ..config.storage import check_folder_target, read_json, write_atomically, write_json, wrong_version
 from ..config.text import parse_json
+from ..model.encoder import FeatureRecipe
 from ..search.record import Record
 
 FORMAT = "converge-to-surprise run"
@@ -57,12 +59,20 @@ class Description:
     config: Config
     labels: LabelSource
     """Where the classes of pictures come from; for evaluation only."""
+    features: dict[str, Any] | None = None
+    """How the stored features were made that the search works on; None if it works on pixels."""
+
+    @property
+    def recipe(self) -> FeatureRecipe | None:
+        """``features``, checked."""
+        return None if self.features is None else FeatureRecipe.from_dict(self.features)
 
     @property
     def identity(self) -> str:
         """A hash of images and configuration, which identifies the run."""
         settings = json.dumps(to_dict(self.config), sort_keys=True)
-        return hashlib.sha256(f"{self.fingerprint} {settings}".encode()).hexdigest()
+        features = "" if self.features is None else json.dumps(self.features, sort_keys=True)
+        return hashlib.sha256(f"{self.fingerprint} {settings}{features}".encode()).hexdigest()
 
     def plain(self) -> dict[str, Any]:
         """As plain data, the inverse of ``parse``."""
@@ -74,8 +84,11 @@ class Description:
         kinds = typing.get_type_hints(cls)
         if wrong := data.keys() ^ kinds.keys():
             raise ValueError(f"{', '.join(sorted(wrong))} is missing or unknown")
-        given = {name: typed(value, kinds[name], name) for name, value in data.items() if name != "config"}
-        found = cls(**given, config=overlay(Config(), data["config"]))
+        nested = ("config", "features")
+        given = {name: typed(value, kinds[name], name) for name, value in data.items() if name not in nested}
+        found = cls(**given, config=overlay(Config(), data["config"]), features=data["features"])
+        if (found.recipe is None) == found.config.views.stored:
+            raise ValueError("its features do not fit its configuration")
         if min(found.images, *found.shape) < 1 or found.shape[0] not in (1, 3):
             raise ValueError(f"there are no {found.images} images of {found.shape}")
         return found
@@ -94,6 +107,7 @@ class RunFolder:
         self.model = path / "model.safetensors"
         self.outputs = path / "outputs.safetensors"
         self.training = path / "training.safetensors"
+        self.projection = path / "projection.safetensors"
         self.annotations = path / "clusters.json"
         self.quarantine = path / "quarantine.csv"
         self.report = path / "report.html"
@@ -104,7 +118,7 @@ class RunFolder:
     @property
     def _files(self) -> tuple[Path, ...]:
         """The files of a run, in the order in which an earlier run is removed."""
-        result = (self.result, self.labels, self.model, self.outputs, self.training, self.annotations)
+        result = (self.result, self.labels, self.model, self.outputs, self.training, self.projection, self.annotations)
         return (*result, self.quarantine, self.report, self.history, self.config)
 
     @classmethod

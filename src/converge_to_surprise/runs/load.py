@@ -15,6 +15,7 @@ from ..search.snapshot import Networks
 from . import checkpoint
 from .annotations import read_annotations
 from .checkpoint import check_snapshot
+from .features import load_encoder
 from .folder import RunFolder
 
 
@@ -55,6 +56,7 @@ def load_newest_model(run: RunFolder) -> LoadedModel:
         unmerged = None if networks.unmerged is None else _uncalibrated(networks.unmerged)
         final = _uncalibrated(networks.network.single())
         model = Model(description.config, description.shape, final, unmerged, networks.merge_result)
+        model = replace(model, encoder=load_encoder(run, description))
     return LoadedModel(model, problems)
 
 

@@ -20,7 +20,7 @@ from ..config.presets import canonical
 from ..config.storage import write_json
 from ..data import datasets
 from ..data.datasets import Dataset
-from ..data.store import fingerprint
+from ..data.store import ImageStore, fingerprint
 from ..distributed import launch
 from ..distributed.errors import WorkerLost
 from ..distributed.group import current
@@ -33,6 +33,7 @@ from ..search.record import Record
 from ..search.restarts import Restarts
 from . import checkpoint
 from .checkpoint import check_position, check_snapshot
+from .features import Prepared, prepare, save_projection
 from .folder import Description, RunFolder
 from .interruption import Interruption, interruptible
 from .labels import KEEP, SavedOutputs, TrainingOutputs, write_labels, write_quarantine
@@ -53,12 +54,18 @@ class Origin(NamedTuple):
     labels: LabelSource = "none"
 
 
-def begin(run: RunFolder, dataset: Dataset, origin: Origin, config: Config) -> Restarts:
-    """Check that images and settings fit, then describe the run in its folder. Nothing is written if they do not."""
+def begin(
+    run: RunFolder, dataset: Dataset, origin: Origin, config: Config, prepared: Prepared | None = None
+) -> Restarts:
+    """Check that images and settings fit, then describe the run in its folder. Nothing is written if they do not.
+
+    ``prepared``: the stored features of the images, on which the search works instead of pixels.
+    """
     check_network(config, dataset.train.images.shape[1])
     check_n_clusters(config, len(dataset.train))
-    check_fit_memory(dataset.train.images.shape, config, names=("--image-size", "--"))
-    search = Restarts(dataset.train.images, config)
+    if prepared is None:
+        check_fit_memory(dataset.train.images.shape, config, names=("--image-size", "--"))
+    search = _search(dataset.train, config, prepared)
     run.make()
     with run.locked():
         run.check_free()  # again: another process may have been faster
@@ -76,9 +83,25 @@ def begin(run: RunFolder, dataset: Dataset, origin: Origin, config: Config) -> R
                 program=__version__,
                 config=search.config,
                 labels=origin.labels,
+                features=prepared and prepared.encoder.recipe.to_dict(),
             )
         )
+        if prepared is not None:
+            save_projection(run, prepared)
     return search
+
+
+def _search(store: ImageStore, config: Config, prepared: Prepared | None) -> Restarts:
+    """A search on the pixels of images or on their stored features."""
+    if prepared is None:
+        return Restarts(store.images, config)
+    return Restarts(prepared.items, config, encoder=prepared.encoder)
+
+
+def _prepared(store: ImageStore, description: Description) -> Prepared | None:
+    """The stored features of a run that was begun before."""
+    recipe = description.recipe
+    return None if recipe is None else prepare(store, recipe, description.config.threads)
 
 
 def reopen(run: RunFolder, dataset: Dataset) -> tuple[Restarts, list[str]]:
@@ -88,7 +111,7 @@ def reopen(run: RunFolder, dataset: Dataset) -> tuple[Restarts, list[str]]:
         raise ValueError(f"{dataset.name} does not hold the images that {run.path} was begun with")
     devices.check(description.config.device)
     check_network(description.config, description.shape[0])
-    search = Restarts(dataset.train.images, description.config)
+    search = _search(dataset.train, description.config, _prepared(dataset.train, description))
     snapshot, problems = checkpoint.load_newest(run.checkpoints, description.identity)
     if snapshot is not None:
         with fits_run(run):
@@ -231,10 +254,10 @@ def train_as_worker(description: dict[str, Any]) -> None:
     """Take part in the training of the first process, from its state on."""
     run = Description.parse(description)
     data_dir = None if run.data_dir is None else Path(run.data_dir)
-    images = datasets.load(run.source, data_dir, ImageOptions(labels=run.labels), shape=run.shape).train.images
-    if fingerprint(images) != run.fingerprint:
+    store = datasets.load(run.source, data_dir, ImageOptions(labels=run.labels), shape=run.shape).train
+    if fingerprint(store.images) != run.fingerprint:
         raise ValueError(f"{run.source} does not hold the same images here as for the first process")
-    search = Restarts(images, run.config)
+    search = _search(store, run.config, _prepared(store, run))
     search.keep = KEEP
     search.restore(checkpoint.unpack(current().broadcast()))
     for _ in search.run():

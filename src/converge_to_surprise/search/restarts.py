@@ -20,6 +20,7 @@ from ..core.rng import init_seed
 from ..distributed.group import current
 from ..model.backbone import Backbone
 from ..model.cluster_model import CalibratedNetwork, Model
+from ..model.encoder import Encoder
 from ..model.inference import Outputs
 from . import evolution
 from .record import Record
@@ -71,9 +72,10 @@ class Restarts:
         config: Config,
         score: evolution.Score | None = None,
         backbone: Backbone | None = None,
+        encoder: Encoder | None = None,
     ) -> None:
-        """As ``Trainer``."""
-        self.images, self.score, self.backbone = images, score, backbone
+        """As ``Trainer``. ``encoder``: what made the images, if they are stored features."""
+        self.images, self.score, self.backbone, self.encoder = images, score, backbone, encoder
         self.keep: tuple[str, ...] = ("probabilities",)
         """What is kept of the outputs for the training images; see ``inference.run_all``."""
         self._requested = config
@@ -169,7 +171,8 @@ class Restarts:
                 best.networks.unmerged, self.images, best.config, keep, best.merge_features
             )
         channels, height, width = self.images.shape[1:]
-        model = Model(self.config, (channels, height, width), final, unmerged, best.networks.merge_result)
+        shape = (channels, height, width) if self.encoder is None else self.encoder.shape
+        model = Model(self.config, shape, final, unmerged, best.networks.merge_result, encoder=self.encoder)
         return Fitted(model, outputs, unmerged_outputs)
 
     def summary(self) -> dict[str, Any] | None:

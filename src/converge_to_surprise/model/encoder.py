@@ -1,0 +1,161 @@
+"""From pictures to the features of their two views, by a frozen pre-trained backbone.
+
+A frozen backbone gives the same features for the same view, so the views of the training images pass through it once
+(see ``feature_bank.py``), and the search works on what comes out. The features are reduced to their principal
+components, half whitened: the strongest components of a backbone that was trained for something else are not the most
+important ones here, and the weakest ones are noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..config import Augmentation, Config, Views
+from ..config.files import overlay, typed
+from ..core import augment
+from ..core.views import make_views, to_float
+from .pretrained import Identity, PreprocessFlags, open_backbone
+
+FORMAT = 1
+"""Changes whenever the same recipe would give other features."""
+WHITENING = 0.5
+"""0 keeps the standard deviation of every component, 1 makes them equal."""
+
+
+@dataclass(frozen=True)
+class FeatureRecipe:
+    """Everything besides the pictures on which their stored features depend."""
+
+    identity: Identity
+    views: Views
+    augmentation: Augmentation
+    copies: int
+    """Augmented copies of each view, besides the view itself."""
+    components: int
+    """Principal components that are kept."""
+
+    def __post_init__(self) -> None:
+        if self.copies < 1 or self.components < 2:
+            raise ValueError(f"{self.copies} copies of {self.components} components make no features")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of the pictures that the backbone is given."""
+        side = self.identity.preprocess.size
+        return 3, side, side
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, the inverse of ``from_dict``."""
+        return asdict(self) | {"identity": self.identity.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> FeatureRecipe:
+        if not isinstance(data, Mapping) or data.keys() != cls.__dataclass_fields__.keys():
+            raise ValueError("the record of stored features is not complete")
+        copies, components = (typed(data[name], int, name) for name in ("copies", "components"))
+        made = overlay(Config(), {name: data[name] for name in ("views", "augmentation")})
+        return cls(Identity.from_dict(data["identity"]), made.views, made.augmentation, copies, components)
+
+    def key(self, fingerprint: str) -> str:
+        """A hash of everything on which the un-projected features of images with this fingerprint depend."""
+        identity = self.identity.to_dict() | {"source": None, "pinned": None}  # the checksum names the backbone
+        parts = [FORMAT, fingerprint, identity, asdict(self.views), asdict(self.augmentation), self.copies]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
+
+
+class Projection(NamedTuple):
+    """Half-whitened principal components of features."""
+
+    mean: Tensor
+    """(D,)"""
+    directions: Tensor
+    """(D, components)"""
+
+    @classmethod
+    def fit(cls, features: Tensor, components: int) -> Projection:
+        """The projection of features (n, D); projected, they have the standard deviation 1 over all components."""
+        values = features.double()
+        mean = values.mean(0)
+        centered = values - mean
+        variances, vectors = torch.linalg.eigh(centered.t() @ centered / len(centered))
+        kept = min(components, len(variances), max(2, len(features) - 1))
+        variances, vectors = variances.flip(0)[:kept], vectors.flip(1)[:, :kept]
+        # The sign of an eigenvector is arbitrary: its largest entry is made positive.
+        largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
+        vectors = vectors * torch.where(largest < 0, -1.0, 1.0)
+        floor = 1e-9 * variances.max().clamp(min=1e-30)
+        directions = vectors * variances.clamp(min=floor).pow(-WHITENING / 2)
+        spread = (centered @ directions).std()
+        return cls(mean.float(), (directions / spread.clamp(min=1e-30)).float().contiguous())
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Features (..., D) as float16 components (..., components)."""
+        return ((features.float() - self.mean) @ self.directions).half()
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """What turns pictures into the features that a network on stored features takes."""
+
+    recipe: FeatureRecipe
+    projection: Projection
+    shape: tuple[int, int, int]
+    """(C, H, W) of the pictures as they are read; they are brought to the size that the backbone takes."""
+    opened: nn.Module | None = field(default=None, compare=False)
+    """The backbone, if it is open already."""
+
+    @cached_property
+    def backbone(self) -> nn.Module:
+        """The backbone, opened when it is needed first; another one than that of the recipe is refused."""
+        return reopen_backbone(self.recipe.identity) if self.opened is None else self.opened
+
+    def view_features(self, images: Tensor) -> Tensor:
+        """Features of both un-augmented views of uint8 images (n, C, H, W). (n, 2, components)"""
+        raw = clean_features(self.backbone, images, self.recipe)
+        return self.projection(raw).float()
+
+
+def reopen_backbone(identity: Identity) -> nn.Module:
+    """The backbone that a run was begun with; another or a missing one is a ValueError."""
+    settings = identity.preprocess
+    flags = PreprocessFlags(settings.size, settings.mean, settings.std)
+    return open_backbone(identity.pinned or identity.source, flags, identity.sha256)
+
+
+@torch.inference_mode()
+def clean_features(backbone: nn.Module, images: Tensor, recipe: FeatureRecipe) -> Tensor:
+    """The backbone's features of both un-augmented views, rounded as they are stored. float16 (n, 2, D)"""
+    views = make_views(_square_color(images, recipe.shape), recipe.views)
+    return torch.stack([backbone(view).half() for view in views], 1)
+
+
+@torch.inference_mode()
+def all_features(backbone: nn.Module, images: Tensor, recipe: FeatureRecipe, generator: torch.Generator) -> Tensor:
+    """The backbone's features of both views and of their augmented copies. float16 (n, 2, 1 + copies, D)"""
+    views = make_views(_square_color(images, recipe.shape), recipe.views)
+
+    def augmented(view: Tensor) -> Tensor:
+        return augment.augment(view, recipe.augmentation, generator, signed=recipe.views.signed)
+
+    sides = [
+        torch.stack([backbone(view).half(), *(backbone(augmented(view)).half() for _ in range(recipe.copies))], 1)
+        for view in views
+    ]
+    return torch.stack(sides, 1)
+
+
+def _square_color(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """uint8 images (n, 1 or 3, H, W) as float32 (n, 3, S, S) in [0, 1]."""
+    pixels = to_float(images).expand(-1, 3, -1, -1)
+    if pixels.shape[1:] == shape:
+        return pixels
+    return F.interpolate(pixels, shape[1:], mode="bilinear", antialias=True).clamp(0, 1)

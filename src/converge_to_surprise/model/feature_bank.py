@@ -1,0 +1,193 @@
+"""A bank of features: what a frozen backbone makes of every view of every training image, computed once and kept.
+
+The bank lies in one folder of the cache, named by a hash of the pictures, the backbone, the views and the augmentation:
+a change of any of them is another bank. ``features.part`` grows chunk by chunk in the order of the images. The random
+numbers of a chunk depend on its position alone, so a build that was killed continues behind the last whole chunk and
+ends with the same bytes. Besides the chunks at work no memory grows with the number of images.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.torch
+import torch
+from filelock import FileLock
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from ..config.storage import write_atomically
+from ..core import rng
+from .encoder import FeatureRecipe, Projection, all_features, reopen_backbone
+from .inference import map_ordered
+
+CHUNK = 32
+"""Images that pass through the backbone together."""
+SAMPLE = 20_000
+"""Augmented views from which the principal components are computed."""
+ROWS = 1024
+"""Images that are projected at a time."""
+PASSES = 60_000
+"""Views for which the default number of copies is meant: about three minutes of a small backbone on two cores."""
+FEWEST_COPIES, MOST_COPIES = 4, 15
+
+Progress = Callable[[int, int], None]
+"""Called with the number of images done and of all images."""
+
+
+class StoredFeatures(NamedTuple):
+    """What the search works on."""
+
+    items: Tensor
+    """float16 (N, 2, 1 + copies, components), memory-mapped; copy 0 is not augmented."""
+    projection: Projection
+
+
+class BankJob(NamedTuple):
+    """A bank to open or to build."""
+
+    images: Tensor
+    """uint8 (N, C, H, W)"""
+    recipe: FeatureRecipe
+    folder: Path
+    threads: int
+    backbone: nn.Module | None = None
+    """The backbone, if it is open already."""
+    progress: Progress | None = None
+
+
+def default_copies(images: int) -> int:
+    """Augmented copies of each view: as many as a budget of passes allows, within limits.
+
+    >>> default_copies(100), default_copies(6000), default_copies(1_000_000)
+    (15, 4, 4)
+    """
+    return min(MOST_COPIES, max(FEWEST_COPIES, PASSES // (2 * max(1, images)) - 1))
+
+
+def stored_features(job: BankJob) -> StoredFeatures:
+    """The projected features of all images: from the folder if they are there, otherwise computed."""
+    job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = _open_projected(job)
+    if found is not None:
+        return found
+    with FileLock(job.folder / "lock"):
+        _build_features(job)
+        _project(job)
+    found = _open_projected(job)
+    if found is None:
+        raise ValueError(f"the features just computed cannot be read back from {job.folder}")
+    return found
+
+
+def _shape(job: BankJob) -> tuple[int, int, int, int]:
+    return len(job.images), 2, 1 + job.recipe.copies, job.recipe.identity.features
+
+
+def _features_file(job: BankJob) -> Path:
+    return job.folder / "features.npy"
+
+
+def _projected_files(job: BankJob) -> tuple[Path, Path]:
+    components = job.recipe.components
+    return job.folder / f"components-{components}.npy", job.folder / f"projection-{components}.safetensors"
+
+
+def _open_projected(job: BankJob) -> StoredFeatures | None:
+    """The projected features, or None if they are not complete."""
+    values, projected = _projected_files(job)
+    try:
+        tensors = safetensors.torch.load_file(projected)
+        projection = Projection(tensors["mean"], tensors["directions"])
+        items = np.load(values, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError, KeyError, EOFError, SafetensorError):
+        return None
+    shape = (*_shape(job)[:3], projection.directions.shape[1])
+    sound = items.shape == shape and items.dtype == np.float16
+    return StoredFeatures(torch.from_numpy(items), projection) if sound else None
+
+
+def _build_features(job: BankJob) -> None:
+    """Compute what is missing of features.npy."""
+    final, part, shape = _features_file(job), job.folder / "features.part", _shape(job)
+    if final.is_file() and final.stat().st_size == _size(shape):
+        return
+    final.unlink(missing_ok=True)
+    if shutil.disk_usage(job.folder).free < _size(shape) - (part.stat().st_size if part.is_file() else 0):
+        raise ValueError(
+            f"the features of {shape[0]:,} images need {_size(shape) / 1e9:.1f} GB in {job.folder.parent}; free some "
+            "space, set CTS_CACHE to another folder, or give fewer --copies"
+        )
+    backbone = reopen_backbone(job.recipe.identity) if job.backbone is None else job.backbone
+    with part.open("ab") as file:
+        done = _whole_chunks(file.tell(), shape)
+        file.truncate(len(_header(shape)) + done * CHUNK * _row_bytes(shape) if done else 0)
+        file.seek(0, os.SEEK_END)
+        if not done:
+            file.write(_header(shape))
+
+        def one(start: int) -> bytes:
+            generator = rng.torch_generator(0, "bank", start)
+            found = all_features(backbone, job.images[start : start + CHUNK], job.recipe, generator)
+            return found.numpy().tobytes()
+
+        for number, content in enumerate(
+            map_ordered(one, range(done * CHUNK, shape[0], CHUNK), job.threads), start=done + 1
+        ):
+            file.write(content)
+            file.flush()
+            if job.progress is not None:
+                job.progress(min(number * CHUNK, shape[0]), shape[0])
+        os.fsync(file.fileno())
+    part.replace(final)
+
+
+def _project(job: BankJob) -> None:
+    """Fit the projection to augmented views and write the components of all views."""
+    features = np.load(_features_file(job), mmap_mode="r", allow_pickle=False)
+    count, sides, copies, _ = features.shape
+    generator = rng.torch_generator(0, "components")
+    drawn = torch.randperm(count * sides * (copies - 1), generator=generator)[:SAMPLE].sort().values.numpy()
+    image, rest = np.divmod(drawn, sides * (copies - 1))
+    side, copy = np.divmod(rest, copies - 1)
+    projection = Projection.fit(torch.from_numpy(features[image, side, 1 + copy]), job.recipe.components)
+    values, projected = _projected_files(job)
+    shape = (count, sides, copies, projection.directions.shape[1])
+
+    def pieces() -> Iterator[bytes]:
+        yield _header(shape)
+        for start in range(0, count, ROWS):
+            yield projection(torch.from_numpy(np.array(features[start : start + ROWS]))).numpy().tobytes()
+
+    write_atomically(values, pieces())
+    write_atomically(projected, safetensors.torch.save(dict(projection._asdict())))
+
+
+def _header(shape: tuple[int, ...]) -> bytes:
+    """The header of an .npy file of float16 values."""
+    text = io.BytesIO()
+    about: npt.NDArray[np.float16] = np.empty(0, np.float16)
+    np.lib.format.write_array_header_1_0(
+        text, {"descr": np.lib.format.dtype_to_descr(about.dtype), "fortran_order": False, "shape": shape}
+    )
+    return text.getvalue()
+
+
+def _row_bytes(shape: tuple[int, ...]) -> int:
+    return 2 * int(np.prod(shape[1:]))
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    return len(_header(shape)) + shape[0] * _row_bytes(shape)
+
+
+def _whole_chunks(size: int, shape: tuple[int, ...]) -> int:
+    """How many whole chunks a file of so many bytes holds behind its header."""
+    return max(0, size - len(_header(shape))) // (CHUNK * _row_bytes(shape))
