@@ -67,11 +67,12 @@ def min_cluster_size(images: int) -> int:
     return max(10, images // 140)
 
 
-def umap_hdbscan(pixels: Pixels, seed: int | None, threads: int) -> Labels:
+def umap_hdbscan(pixels: Pixels, seed: int | None, threads: int, metric: str = "euclidean") -> Labels:
     import hdbscan
     import umap
 
-    embedding = umap.UMAP(n_neighbors=30, min_dist=0.0, n_components=2, random_state=seed).fit_transform(pixels)
+    reducer = umap.UMAP(n_neighbors=30, min_dist=0.0, n_components=2, random_state=seed, metric=metric)
+    embedding = reducer.fit_transform(pixels)
     size = min_cluster_size(len(pixels))
     clusterer = hdbscan.HDBSCAN(min_samples=10, min_cluster_size=size, core_dist_n_jobs=threads)
     return np.asarray(clusterer.fit_predict(embedding), dtype=np.int64)

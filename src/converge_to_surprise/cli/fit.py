@@ -84,7 +84,8 @@ class Request(NamedTuple):
 SHORT_HELP = (
     "source", "out", "backbone", "n_init", "n_clusters", "max_clusters", "preset", "search", "seed", "image_size",
     "color", "labels", "augmentation.rotation", "augmentation.crop", "augmentation.flip_prob", "relaxed.temperature",
-    "schedule", "device", "precision", "threads", "processes", "config", "data_dir", "report", "serve", "tensorboard", "force",
+    "schedule", "device", "precision", "threads", "processes", "config", "data_dir", "report", "serve",
+    "tensorboard", "force",
 )  # fmt: skip
 """The options that ``cts fit --help`` shows; ``--help-all`` shows all."""
 ADVICE = (
@@ -158,8 +159,8 @@ def prepared_features(
     store: ImageStore, backbone: PretrainedBackbone, config: Config, copies: int | None, console: Console
 ) -> Prepared:
     """The features of all pictures, with a progress bar while they are computed."""
-    from ..model.encoder import FeatureRecipe
     from ..model.feature_bank import default_copies
+    from ..model.feature_recipe import FeatureRecipe
     from ..runs.features import prepare
     from ..runs.progress import CountDisplay
 
@@ -208,7 +209,7 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
     from ..report.page import write_report
     from ..runs import session
     from ..runs.progress import ProgressDisplay
-    from ..runs.result import selection_text
+    from ..runs.result import levels_text, selection_text
     from .output import cluster_table, score_lines
 
     files = None  # arrays have none
@@ -222,9 +223,12 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
         if watching.serve:
             stack.enter_context(serve(run.path, watching.port, console, dataset.train))
         readers.append(stack.enter_context(ProgressDisplay(console, search.total, search.step)))
-        assessment = session.train_with_workers(run, search, dataset, readers)
+        assessment, merge_result, verdict = session.train_with_workers(run, search, dataset, readers)
     console.print(cluster_table(assessment))
     say(console, score_lines(assessment))
+    if merge_result is not None and (text := levels_text(merge_result.levels, merge_result.n_clusters)):
+        say(console, f"{text}; `cts predict --n-clusters` and the page show the others")
+    say(console, verdict.text)
     if (initializations := search.summary()) is not None:
         say(console, f"selected: {selection_text(initializations)}")
     if files and dataset.quarantine:  # again: the first time may have scrolled away

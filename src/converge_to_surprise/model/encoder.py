@@ -8,68 +8,21 @@ important ones here, and the weakest ones are noise.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..config import Augmentation, Config, Views
-from ..config.files import overlay, typed
 from ..core import augment
 from ..core.views import make_views, to_float
+from .feature_recipe import FeatureRecipe
 from .pretrained import Identity, PreprocessFlags, open_backbone
 
-FORMAT = 1
-"""Changes whenever the same recipe would give other features."""
 WHITENING = 0.5
 """0 keeps the standard deviation of every component, 1 makes them equal."""
-
-
-@dataclass(frozen=True)
-class FeatureRecipe:
-    """Everything besides the pictures on which their stored features depend."""
-
-    identity: Identity
-    views: Views
-    augmentation: Augmentation
-    copies: int
-    """Augmented copies of each view, besides the view itself."""
-    components: int
-    """Principal components that are kept."""
-
-    def __post_init__(self) -> None:
-        if self.copies < 1 or self.components < 2:
-            raise ValueError(f"{self.copies} copies of {self.components} components make no features")
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of the pictures that the backbone is given."""
-        side = self.identity.preprocess.size
-        return 3, side, side
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data, the inverse of ``from_dict``."""
-        return asdict(self) | {"identity": self.identity.to_dict()}
-
-    @classmethod
-    def from_dict(cls, data: Any) -> FeatureRecipe:
-        if not isinstance(data, Mapping) or data.keys() != cls.__dataclass_fields__.keys():
-            raise ValueError("the record of stored features is not complete")
-        copies, components = (typed(data[name], int, name) for name in ("copies", "components"))
-        made = overlay(Config(), {name: data[name] for name in ("views", "augmentation")})
-        return cls(Identity.from_dict(data["identity"]), made.views, made.augmentation, copies, components)
-
-    def key(self, fingerprint: str) -> str:
-        """A hash of everything on which the un-projected features of images with this fingerprint depend."""
-        identity = self.identity.to_dict() | {"source": None, "pinned": None}  # the checksum names the backbone
-        parts = [FORMAT, fingerprint, identity, asdict(self.views), asdict(self.augmentation), self.copies]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
 
 
 class Projection(NamedTuple):

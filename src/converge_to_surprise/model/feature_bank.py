@@ -25,7 +25,8 @@ from torch import Tensor, nn
 
 from ..config.storage import write_atomically
 from ..core import rng
-from .encoder import FeatureRecipe, Projection, all_features, reopen_backbone
+from .encoder import Projection, all_features, reopen_backbone
+from .feature_recipe import FeatureRecipe
 from .inference import map_ordered
 
 CHUNK = 32

@@ -22,7 +22,8 @@ from ..config.text import parse_json
 from . import devices
 from .backbone import Backbone, build_network
 from .cluster_model import Annotations, CalibratedNetwork, Model
-from .encoder import Encoder, FeatureRecipe, Projection
+from .encoder import Encoder, Projection
+from .feature_recipe import FeatureRecipe
 from .merge_tree import MergeResult
 from .validation import check_annotations, check_calibrated, check_merge_result, check_projection
 

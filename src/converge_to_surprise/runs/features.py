@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from ..config.storage import write_atomically
 from ..data.cache import Progress, cache_folder
 from ..data.store import ImageStore, fingerprint
-from ..model.encoder import Encoder, FeatureRecipe, Projection
+from ..model.encoder import Encoder, Projection
 from ..model.feature_bank import BankJob, stored_features
+from ..model.feature_recipe import FeatureRecipe
 from ..model.validation import check_projection
 from ..search.threads import available_threads
 from .folder import Description, RunFolder

@@ -34,7 +34,7 @@ from ..config.files import overlay, to_dict, typed
 from ..config.images import LabelSource
 from ..config.storage import check_folder_target, read_json, write_atomically, write_json, wrong_version
 from ..config.text import parse_json
-from ..model.encoder import FeatureRecipe
+from ..model.feature_recipe import FeatureRecipe
 from ..search.record import Record
 
 FORMAT = "converge-to-surprise run"

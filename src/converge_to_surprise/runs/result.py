@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ..config.storage import read_json
+from ..model.merge_tree import Level
+from ..model.verdict import Strength, Verdict
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -20,7 +23,11 @@ def read_result(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: it has no time")
     if (inits := result.get("initializations")) is not None and not _are_initializations(inits):
         raise ValueError(f"{path} is damaged: its initializations are not valid")
-    for name in result.keys() - {"clusters", "order", "merge", "initializations", "versions"}:
+    if not _is_verdict(result.get("verdict")):
+        raise ValueError(f"{path} is damaged: it has no verdict")
+    if (merged := result.get("merge")) is not None and not (isinstance(merged, dict) and _are_levels(merged)):
+        raise ValueError(f"{path} is damaged: its levels are not valid")
+    for name in result.keys() - {"clusters", "order", "merge", "verdict", "initializations", "versions"}:
         if result[name] is not None and not _is_number(result[name]):
             raise ValueError(f"{path} is damaged: {name} is not a number")
     return result
@@ -37,6 +44,49 @@ def _are_initializations(value: object) -> bool:
     if not isinstance(seeds, list) or not isinstance(found, list) or not isinstance(selected, int):
         return False
     return 0 <= selected < len(seeds) == len(found) and all(map(_is_number, [*seeds, *found]))
+
+
+def _is_verdict(value: object) -> bool:
+    if not isinstance(value, dict) or value.get("strength") not in get_args(Strength):
+        return False
+    lists = [value.get("reasons"), value.get("advice")]
+    return all(isinstance(found, list) and all(isinstance(text, str) for text in found) for found in lists)
+
+
+def _are_levels(merged: dict[str, Any]) -> bool:
+    levels = merged.get("levels")
+    if not isinstance(levels, list) or not isinstance(merged.get("n_clusters"), int):
+        return False
+    return all(isinstance(level, list) and len(level) == 5 and all(map(_is_number, level)) for level in levels)
+
+
+def verdict_of(result: dict[str, Any]) -> Verdict:
+    """The verdict in a result that was read."""
+    return Verdict(**result["verdict"])
+
+
+def levels_of(result: dict[str, Any]) -> str:
+    """``levels_text`` of a result that was read, without its first word."""
+    merged = result["merge"]
+    if merged is None:
+        return ""
+    return levels_text([Level(*level) for level in merged["levels"]], merged["n_clusters"]).removeprefix("levels: ")
+
+
+def levels_text(levels: Sequence[Level], n_clusters: int) -> str:
+    """The numbers of clusters at which a clustering is stable; empty if there is no other than the selected one.
+
+    >>> levels_text([Level(10, 1.2, 2.1, 0.97, 0.8), Level(4, 0.9, 1.2, 0.99, 0.9)], 10)
+    'levels: 10 clusters (selected, evidence 1.20), 4 (0.90)'
+    """
+    if all(level.n_clusters == n_clusters for level in levels):
+        return ""
+    parts: list[str] = []
+    for level in levels:
+        chosen = "selected, evidence " if level.n_clusters == n_clusters else ""
+        unit = " clusters" if not parts else ""
+        parts.append(f"{level.n_clusters}{unit} ({chosen}{level.evidence:.2f})")
+    return f"levels: {', '.join(parts)}"
 
 
 def selection_text(initializations: dict[str, Any]) -> str:

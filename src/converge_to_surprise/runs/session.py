@@ -26,7 +26,10 @@ from ..distributed.errors import WorkerLost
 from ..distributed.group import current
 from ..model import devices, model_file
 from ..model.assessment import Assessment, evaluate
+from ..model.judgment import explained_by_light, judge
+from ..model.merge_tree import MergeResult
 from ..model.validation import check_network
+from ..model.verdict import Verdict
 from ..search.chunking import resolve_hardware
 from ..search.memory_plan import check_fit_memory
 from ..search.record import Record
@@ -43,6 +46,14 @@ MAX_RESTARTS = 3
 """How often lost workers are replaced."""
 Reader = Callable[[Record], None]
 """Receives every record: a progress bar, a log."""
+
+
+class Finished(NamedTuple):
+    """What a run found."""
+
+    assessment: Assessment
+    merge_result: MergeResult | None
+    verdict: Verdict
 
 
 class Origin(NamedTuple):
@@ -157,7 +168,7 @@ def origin_of(source: str) -> str:
     return canonical(source) or str(Path(source).resolve())
 
 
-def train_with_workers(run: RunFolder, search: Restarts, dataset: Dataset, readers: list[Reader]) -> Assessment:
+def train_with_workers(run: RunFolder, search: Restarts, dataset: Dataset, readers: list[Reader]) -> Finished:
     """``train`` with the configured number of processes. Lost workers of this machine are replaced, a few times."""
     restarts = 0
     while True:
@@ -173,7 +184,7 @@ def train_with_workers(run: RunFolder, search: Restarts, dataset: Dataset, reade
             search.restore(saved)
 
 
-def train(run: RunFolder, search: Restarts, dataset: Dataset, readers: list[Reader]) -> Assessment:
+def train(run: RunFolder, search: Restarts, dataset: Dataset, readers: list[Reader]) -> Finished:
     """Work through the remaining schedule and write the result.
 
     A stop by signal or error loses at most the step it interrupts: the state after the last completed step is saved.
@@ -223,7 +234,7 @@ def _train_steps(run: RunFolder, search: Restarts, readers: list[Reader], interr
                 checkpoint.save(run.checkpoints, latest, identity)
 
 
-def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Assessment:
+def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Finished:
     """Write the model, the labels, the outputs and the result."""
     fitted = search.finish()
     if shortfall := fitted.shortfall:
@@ -234,6 +245,8 @@ def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Assessment:
     SavedOutputs.of(fitted).save(run.outputs)
     TrainingOutputs(fitted.outputs, fitted.unmerged).save(run.training)
     merge_result = fitted.model.merge_result
+    explained = explained_by_light(dataset.train.images, assessment.labels_both)
+    verdict = judge(assessment, merge_result, explained, has_backbone=fitted.model.encoder is not None)
     write_json(
         run.result,
         {
@@ -243,11 +256,12 @@ def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Assessment:
             "order": assessment.order,
             "clusters": assessment.table(),
             "merge": merge_result and merge_result._asdict(),
+            "verdict": verdict.to_dict(),
             "initializations": search.summary(),
             "versions": versions(),
         },
     )
-    return assessment
+    return Finished(assessment, merge_result, verdict)
 
 
 def train_as_worker(description: dict[str, Any]) -> None:
