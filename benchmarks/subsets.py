@@ -67,7 +67,7 @@ def measure_one(name: str, seed: int, threads: int) -> dict[str, Any]:
         run = RunFolder(Path(folder) / "run")
         config = replace(config, seed=seed, threads=threads)
         search = session.begin(run, dataset, session.Origin("digits", "fast"), config)
-        assessment = session.train(run, search, dataset, [])
+        assessment = session.train(run, search, dataset, []).assessment
     assert store.labels is not None
     sizes = [cluster.size for cluster in assessment.clusters]
     return {

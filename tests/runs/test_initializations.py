@@ -169,7 +169,8 @@ def test_a_comparison_shows_the_balance_of_the_runs(folders: dict[str, Path]) ->
 )  # fmt: skip
 def test_damaged_initializations_in_a_result_are_refused(initializations: object, tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    result = {"clusters": [], "seconds": 1.0}
+    verdict = {"strength": "weak", "reasons": [], "advice": []}
+    result = {"clusters": [], "seconds": 1.0, "verdict": verdict}
     path.write_text(json.dumps(result), encoding="utf-8")
     assert read_result(path) == result
     path.write_text(json.dumps(result | {"initializations": initializations}), encoding="utf-8")
