@@ -19,6 +19,7 @@ from converge_to_surprise.cli.parser import COMMANDS
 from converge_to_surprise.config import Config
 from converge_to_surprise.config.describe import leaf, leaves
 from converge_to_surprise.config.presets import KNOWN_SIZES, PresetName, resolve
+from converge_to_surprise.model.pretrained.catalog import CATALOG
 from converge_to_surprise.runs.folder import RunFolder
 
 HEAVY = ("torch", "sklearn", "scipy")
@@ -165,3 +166,12 @@ def test_full_help_shows_every_setting(capsys: pytest.CaptureFixture[str]) -> No
     wanted = {"--" + path.replace("_", "-") for path, _, _ in leaves(Config())}
     assert len(wanted) > 50
     assert not wanted - flags
+
+
+@pytest.mark.subprocess
+def test_backbones_are_listed_without_anything_heavy() -> None:
+    outcome = start("backbones")
+    assert (outcome.code, outcome.heavy, outcome.err) == (0, [], "")
+    for name, entry in CATALOG.items():
+        cells = (name, f"{entry.megabytes} MB", re.escape(entry.license), entry.speed)
+        assert re.search(" .* ".join(cells) + " ", outcome.out)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import hashlib
 import json
+import os
 import re
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -302,12 +305,31 @@ def test_huge_tensors_do_not_take_the_memory(path: Path, operator: str, values: 
     refused(made.save(huge(values, operator), path))
 
 
+LIMITED = """
+import sys
+from converge_to_surprise.model.pretrained import onnx_trial
+onnx_trial.free_memory = lambda: 500 << 20
+sys.exit(onnx_trial.main())
+"""
+
+
+@pytest.mark.parametrize(("values", "refused"), [([2**20], False), ([2**28], True)])
+def test_the_trial_takes_no_more_than_the_free_memory(path: Path, values: list[int], refused: bool) -> None:
+    made.save(huge(values, "Expand"), path)
+    job = onnx_trial.TrialJob(str(path), str(path.parent), str(path.parent), PreprocessFlags(size=16))
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED], input=json.dumps(dataclasses.asdict(job)), capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert ("error" in json.loads(done.stdout.splitlines()[-1])) == refused
+
+
 def test_a_tensor_that_claims_more_than_the_file_has_is_refused(path: Path) -> None:
     proto = made.vectors()
     proto.graph.initializer[0].dims[0] = 2**40
-    assert "claims" in refused(made.save(proto, path))
+    assert "its tensor 'w' claims" in refused(made.save(proto, path))
     proto.graph.initializer[0].dims[0] = -8
-    assert "negative" in refused(made.save(proto, path))
+    assert "its tensor 'w' has a negative size" in refused(made.save(proto, path))
 
 
 def test_a_file_that_never_ends_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
