@@ -165,7 +165,7 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
             stack.enter_context(serve(run.path, watching.port, console, dataset.train))
         readers.append(stack.enter_context(ProgressDisplay(console, search.total, search.step)))
         assessment = session.train_with_workers(run, search, dataset, readers)
-    console.print(cluster_table(assessment))
+    console.print(cluster_table(assessment, class_names=dataset.train.class_names))
     say(console, score_lines(assessment))
     if (initializations := search.summary()) is not None:
         say(console, f"selected: {selection_text(initializations)}")

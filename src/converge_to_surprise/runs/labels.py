@@ -31,8 +31,10 @@ def columns(first: str, model: Model) -> list[str]:
 
 
 def cluster_name(model: Model, number: int) -> str:
-    """A cluster as a person knows it: its number, with its name if it was given one; -1 is noise."""
-    name = "noise" if number < 0 else model.cluster_names[number]
+    """A cluster as a person knows it: its number, with its name if it was given one, or noise."""
+    marks = model.annotations
+    noise = number < 0 or (marks is not None and number < len(marks.noise) and marks.noise[number])
+    name = "noise" if noise else model.cluster_names[number]
     return f"{number}" if name == str(number) else f"{number} ({name})"
 
 
