@@ -175,7 +175,11 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
         with console.status("making the report"):
             write_report(run, dataset.train)
         say(console, f"report: {run.report}")
-    say(console, f"{search.seconds:.0f} s, run in {run.path}")
+    config = search.config
+    repeat = f"seed {config.seed} with {config.threads} thread{'s' * (config.threads != 1)}"
+    say(
+        console, f"{search.seconds:.0f} s, run in {run.path} ({repeat}; another number of threads gives other clusters)"
+    )
 
 
 def show_help(words: Sequence[str], console: Console) -> None:

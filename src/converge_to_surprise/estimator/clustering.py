@@ -30,6 +30,7 @@ from ..model.backbone import Backbone
 from ..model.cluster_model import Model, Prediction
 from ..runs.progress import ProgressDisplay
 from ..search.memory_plan import check_fit_memory
+from ..search.chunking import check_device_memory
 from ..search.record import Record
 from ..search.restarts import Restarts
 from ..search.threads import available_threads
@@ -80,9 +81,11 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     device : str
         "cuda", "mps" or "cpu"; "auto": the first of them that is available.
     n_threads : int or None
-        CPU threads; None: all that are available. The clusters repeat only with the same number of threads.
+        CPU threads; None: one for each CPU that the process may use, however busy they are. The same ``random_state``
+        gives other clusters with another number of threads: give ``n_threads`` to repeat a result on another machine.
     random_state : int, RandomState or None
     verbose : bool
+        Seed. Results repeat with the same version, device and ``n_threads``.
         Show a progress bar.
 
     Attributes
@@ -97,6 +100,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     quarantine_ : list of (file, reason, kind) for pictures that could not be read
     n_features_in_ : values per image
 
+    n_threads_ : number of CPU threads of the fit, on which the clusters of a ``random_state`` depend
     Examples
     --------
     >>> from converge_to_surprise import SurpriseClustering
@@ -174,6 +178,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         fitted = search.finish()
         if shortfall := fitted.shortfall:
             warnings.warn(shortfall, ConvergenceWarning, stacklevel=2)
+            check_device_memory(search.config, given.images.shape)
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
         given = replace(given, images=torch.empty(0, *given.shape, dtype=torch.uint8))
         self._set_fitted(FittedState(fitted, given, self.n_features_in_, names, history))
@@ -274,6 +279,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.n_features_in_ = state.features_in
         if state.feature_names is not None:
             self.feature_names_in_ = np.array(state.feature_names, dtype=object)
+        self.n_threads_ = self.model_.config.threads
         self._n_features_out = self.model_.active.network.head.in_features
 
     def _labels(self, prediction: Prediction) -> Labels:

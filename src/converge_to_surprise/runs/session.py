@@ -27,7 +27,7 @@ from ..distributed.group import current
 from ..model import devices, model_file
 from ..model.assessment import Assessment, evaluate
 from ..model.validation import check_network
-from ..search.chunking import resolve_hardware
+from ..search.chunking import check_device_memory, resolve_hardware
 from ..search.memory_plan import check_fit_memory
 from ..search.record import Record
 from ..search.restarts import Restarts
@@ -61,6 +61,7 @@ def begin(run: RunFolder, dataset: Dataset, origin: Origin, config: Config) -> R
     check_n_clusters(config, len(dataset.train))
     check_fit_memory(dataset.train.images.shape, config, names=("--image-size", "--"))
     search = Restarts(dataset.train.images, config)
+    check_device_memory(search.config, dataset.train.images.shape)
     run.make()
     with run.locked():
         run.check_free()  # again: another process may have been faster
@@ -106,7 +107,7 @@ def reattach(run: RunFolder, dataset: Dataset, config: Config) -> tuple[Restarts
     """The search of a run begun by the same command with the same images and settings; other runs are refused."""
     description = run.description()
     wanted, begun = resolve_hardware(config, dataset.train.images), description.config
-    # The numbers of threads and processes and the free memory can change when machines are lost or join.
+    # The numbers of threads and processes and the memory of a GPU can change when machines are lost or join.
     evolution = replace(wanted.evolution, chunk_size=begun.evolution.chunk_size)
     same = replace(wanted, threads=begun.threads, processes=begun.processes, evolution=evolution)
     if same != begun or fingerprint(dataset.train.images) != description.fingerprint:
@@ -220,6 +221,7 @@ def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Assessment:
             "seconds": search.seconds,
             "views": search.views,
             "order": assessment.order,
+            "threads": search.config.threads,
             "clusters": assessment.table(),
             "merge": merge_result and merge_result._asdict(),
             "initializations": search.summary(),
