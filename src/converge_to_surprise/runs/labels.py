@@ -16,6 +16,7 @@ from torch import Tensor
 from ..config.storage import write_atomically
 from ..data.skipped import SkippedFile
 from ..model.cluster_model import Model, Prediction
+from ..model.exemplars import Choices, Exemplar, find_exemplars
 from ..model.inference import Outputs
 from ..search.restarts import Fitted
 
@@ -70,6 +71,25 @@ def write_labels(path: Path, fitted: Fitted, names: Sequence[str] | None) -> Non
             yield _encoded([*row, subcluster] for row, subcluster in zip(found, finest, strict=True))
 
     write_atomically(path, pieces())
+
+
+def write_exemplars(path: Path, fitted: Fitted, names: Sequence[str] | None) -> None:
+    """Typical training images of every cluster and ones at its boundary."""
+    model, outputs, _ = fitted
+    parts = []
+    for start in range(0, len(outputs.winner), ROWS):
+        found = model.interpret(Outputs(*(column[start : start + ROWS] for column in outputs)))
+        parts.append(Choices(*(getattr(found, name) for name in Choices._fields)))
+    choices = Choices(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    lines = [
+        (
+            *(one.cluster, one.kind, one.rank, one.image if names is None else names[one.image]),
+            *(f"{one.confidence:.6f}", one.second, f"{one.second_confidence:.6f}"),
+        )
+        for one in find_exemplars(choices)
+    ]
+    header = [name if name != "image" or names is None else "path" for name in Exemplar._fields]
+    write_atomically(path, _encoded([header, *lines]))
 
 
 class SavedOutputs(NamedTuple):

@@ -34,7 +34,7 @@ from ..search.restarts import Restarts
 from . import checkpoint
 from .folder import Description, RunFolder
 from .interruption import Interruption, interruptible
-from .labels import SavedOutputs, TrainingOutputs, write_labels, write_quarantine
+from .labels import SavedOutputs, TrainingOutputs, write_exemplars, write_labels, write_quarantine
 from .load import fits_run
 from .snapshot_check import check_position, check_snapshot
 
@@ -211,6 +211,7 @@ def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Assessment:
     assessment = evaluate(fitted.model, fitted.outputs, dataset.train.labels, both=True)
     model_file.save(run.model, fitted.model)
     write_labels(run.labels, fitted, dataset.train.names)
+    write_exemplars(run.exemplars, fitted, dataset.train.names)
     SavedOutputs.of(fitted).save(run.outputs)
     TrainingOutputs(fitted.outputs, fitted.unmerged).save(run.training)
     merge_result = fitted.model.merge_result
@@ -220,8 +221,8 @@ def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Assessment:
             **assessment.scores(),
             "seconds": search.seconds,
             "views": search.views,
-            "order": assessment.order,
             "threads": search.config.threads,
+            "order": assessment.order,
             "clusters": assessment.table(),
             "merge": merge_result and merge_result._asdict(),
             "initializations": search.summary(),
