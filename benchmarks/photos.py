@@ -5,10 +5,10 @@
 
 The folders directly below FOLDER are its classes, for evaluation only. Every method gets the features of the same views
 from the same file: the rivals the mean of both un-augmented views as unit vectors. UMAP + HDBSCAN has the settings of
-its documentation with the cosine metric, EVoC its defaults; what they call noise counts as one more cluster. k-means is told the
-number of classes and takes the best of 10 initializations. ``seconds`` of ours are those of the whole command, with the
-features in the cache from the second seed on (``bank`` says whether they were); those of the rivals are of clustering
-alone, after compilation.
+its documentation with the cosine metric, EVoC its defaults; what they call noise counts as one more cluster. k-means is
+told the number of classes and takes the best of 10 initializations. ``seconds`` of ours are those of the whole command,
+with the features in the cache from the second seed on (``bank`` says whether they were); those of the rivals are of
+clustering alone, after compilation.
 
 Each run appends a row to benchmarks/results/photos.csv; runs that have one are not repeated. Then the table is printed.
 """

@@ -25,6 +25,8 @@ def __getattr__(name: str) -> Any:
 def use_passive_threads() -> None:
     """Make waiting OpenMP threads sleep: on a machine with other load, spinning makes a training step ten times slower.
 
-    torch reads the setting when it is imported.
+    And never let OpenMP take fewer threads than asked for when the machine is busy: sums would be rounded in another
+    way, and the same seed would give other clusters. torch reads the settings when it is imported.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ["OMP_DYNAMIC"] = "FALSE"

@@ -90,8 +90,7 @@ def boxed(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
 def test_fit_writes_a_run(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} - {".lock"} == {
         "config.json", "history.jsonl", "checkpoints", "result.json", "labels.csv", "model.safetensors",
-        "outputs.safetensors",
-        "training.safetensors",
+        "outputs.safetensors", "training.safetensors", "exemplars.csv",
     }  # fmt: skip
     config = json.loads((finished / "config.json").read_text())
     assert config["config"]["evolution"]["sigma"] == 0.1
@@ -380,7 +379,7 @@ def test_wrong_settings(
     [
         ("--evolution.population 3", "evolution.population is 3; it must be an even number of at least 2"),
         ("--evolution.sigma nan", "evolution.sigma is nan; it must be above 0"),
-        ("--max-clusters 1", "max_clusters is 1; it must be from 2 to 4096"),
+        ("--max-clusters 1", "--max-clusters is 1; it must be from 2 to 4096"),
         ("--nonsense 3", "--nonsense"),
         ("--evolution.popluation 4", "--evolution.popluation"),
         ("--seed many", "'many'"),

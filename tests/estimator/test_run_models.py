@@ -142,3 +142,21 @@ def test_runs_that_cannot_be_loaded(harmed: Path, tmp_path: Path, capsys: pytest
     with pytest.raises(ValueError, match="is not finished: continue it with `cts resume"):
         SurpriseClustering.load(harmed)
     assert "is not finished" in refused(capsys, "predict", harmed, "digits", "--out", tmp_path / "x.csv")
+
+
+def test_the_number_of_threads_is_kept_and_told(
+    run: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same seed gives other clusters with another number of threads, so that it belongs to every result."""
+    assert SurpriseClustering.load(run).n_threads_ == 1
+    flags = ["--schedule", "search=relaxed:1", "merge=merge:1", "--network.width", "4", "--n-init", "1", "--no-report"]
+    assert call("fit", source, "--out", tmp_path / "two", "--threads", "2", "--seed", "7", *flags) == 0
+    shown = capsys.readouterr().out
+    assert shown.rstrip().endswith("(seed 7 with 2 threads; another number of threads gives other clusters)")
+    assert json.loads((tmp_path / "two" / "result.json").read_text())["threads"] == 2
+    model = SurpriseClustering.load(tmp_path / "two")
+    assert model.n_threads_ == model.n_threads == 2
+    assert call("fit", "--help") == 0
+    helped = capsys.readouterr().out
+    assert "The same seed gives other clusters with another number of threads." in helped
+    assert "gives other clusters with another number of threads" in (SurpriseClustering.__doc__ or "")

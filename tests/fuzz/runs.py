@@ -15,7 +15,7 @@ from converge_to_surprise.report.image_data import image_data
 from converge_to_surprise.runs import annotations as annotation_files
 from converge_to_surprise.runs import checkpoint, session
 from converge_to_surprise.runs.folder import RunFolder
-from converge_to_surprise.runs.labels import SavedOutputs
+from converge_to_surprise.runs.labels import SavedOutputs, TrainingOutputs
 from converge_to_surprise.runs.load import load_model, load_newest_model
 
 from .forge import forged_checkpoint, forged_model, forged_tensors, model_data
@@ -104,7 +104,7 @@ def cluster_names(place: Place, draw: Draw) -> Use:
         "run": run.description().identity,
         "clusters": entries,
     }
-    whole["earlier"] = [entries]
+    whole["earlier"] = [{"clusters": entries, "n_clusters": 1}]
     text = json.dumps(draw(spoilt(whole)) if draw(st.booleans()) else whole).encode()
     path = place.file("clusters.json", text if draw(st.booleans()) else spoil_bytes(text, draw(dice)))
 
@@ -127,6 +127,25 @@ def model_bytes(place: Place, draw: Draw) -> Use:
     else:
         content = spoil_bytes(content, draw(dice))
     return lambda: model_file.from_bytes(content, "m")
+
+
+def training_outputs(place: Place, draw: Draw) -> Use:
+    """The outputs that the estimator loads, damaged or other ones."""
+    content = place.finished.training.read_bytes()
+    if draw(st.booleans()):
+        content = safetensors.torch.save(draw(forged_tensors(safetensors.torch.load(content))))
+    else:
+        content = spoil_bytes(content, draw(dice))
+    path = place.file("training.safetensors", content)
+    model, images = load_model(place.finished.path), place.finished.description().images
+
+    def use() -> None:
+        found = TrainingOutputs.load(path, images, model)
+        if found is None:
+            raise ValueError("they are not used")
+        model.interpret(found.final)
+
+    return use
 
 
 def saved_outputs(place: Place, draw: Draw) -> Use:

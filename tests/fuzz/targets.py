@@ -23,6 +23,7 @@ TARGETS: dict[str, Callable[[Place, Draw], Use]] = {
     "folder of pictures": files.picture_folder,
     "model file": runs.model_bytes,
     "outputs.safetensors": runs.saved_outputs,
+    "training.safetensors": runs.training_outputs,
 }
 COSTLY = frozenset(name for name, target in TARGETS.items() if target.__module__ == runs.__name__)
 """Every example of these is a whole command or more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from converge_to_surprise.report.content import Pictures, gather, open_pictures
 from converge_to_surprise.report.live import serve
 from converge_to_surprise.runs import session
 from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.runs.load import load_model
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WAIT = 120_000
@@ -249,7 +251,8 @@ def test_rename_merge_and_save_give_a_file_that_relabel_applies(
         tab.click("#save")
     saved = tmp_path / download.value.suggested_filename
     download.value.save_as(saved)
-    assert saved.name == "clusters.json"
+    assert re.fullmatch(r"clusters-[0-9]{14}\.json", saved.name)
+    assert "n_clusters" not in json.loads(saved.read_text())  # cut as found
     assert cli.main(["relabel", str(run.path), str(saved)]) == 0
     try:
         again = gather(run, open_pictures(run))
@@ -263,6 +266,40 @@ def test_rename_merge_and_save_give_a_file_that_relabel_applies(
         assert tab.inner_text("#count") == f"{before - 1} clusters"
     finally:
         assert cli.main(["relabel", str(run.path), "--undo"]) == 0
+
+
+def test_the_saved_file_holds_the_cut_and_the_command_works_from_anywhere(
+    open_page: Any, address: str, run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tab = open_page(address)
+    change(tab, "Cluster 0", name="ours")
+    tab.fill("#cut", str(OWN + 2))
+    assert tab.inner_text("#changes") == f"1 cluster changed, cut at {OWN + 2}"
+    with tab.expect_download() as download:
+        tab.click("#save")
+    (tmp_path / "home" / "Downloads").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    download.value.save_as(tmp_path / "home" / "Downloads" / download.value.suggested_filename)
+    program, *words = shlex.split(tab.inner_text("#saved code"))
+    assert program == "cts"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_DOWNLOAD_DIR", raising=False)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert cli.main(words) == 0
+    try:
+        assert load_model(run.path).cut_at == OWN + 2
+        path = tmp_path / "again.html"
+        path.write_text(pages.render("report", gather(run, open_pictures(run))), encoding="utf-8")
+        tab = open_page(path.as_uri())
+        assert tab.input_value("#cut") == str(OWN + 2)
+        assert not tab.is_visible("#edits")
+        tab.click("#cut-back")
+        assert tab.inner_text("#changes") == f"cut at {OWN}"
+        tab.click("#reset")
+        assert tab.input_value("#cut") == str(OWN + 2)
+    finally:
+        assert cli.main(["relabel", str(run.path), "--undo"]) == 0
+    assert load_model(run.path).cut_at is None
 
 
 def test_changes_can_be_taken_back(open_page: Any, address: str, content: dict[str, Any]) -> None:

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from converge_to_surprise.config import Config, Evolution, Views
+from converge_to_surprise.config import Config, Evolution, Stage, Views
 from converge_to_surprise.model.network import ResNet9
 from converge_to_surprise.search import chunking, population
 from converge_to_surprise.search.trainer import Trainer
@@ -91,24 +91,49 @@ def test_the_chunk_of_a_cpu_fits_its_cache() -> None:
     assert chunking.best_chunk_size(torch.device("cpu"), (60_000, 1, 28, 28), Config()) == 50
 
 
-def test_the_chunk_of_a_gpu_fits_its_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Free and total bytes of a GPU, to be changed by a test."""
+    found = {"free": 40 * GIGABYTE, "total": 80 * GIGABYTE}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (found["free"], found["total"]))
+    return found
 
-    def free_and_total(device: torch.device) -> tuple[int, int]:
-        asked.append(device)
-        return free, 80 * GIGABYTE
 
-    monkeypatch.setattr(torch.cuda, "mem_get_info", free_and_total)
-    config = replace(Config(), evolution=Evolution(batch_size=3000), views=Views(upsample=2))
-    gpu, images = torch.device("cuda:1"), (7291, 1, 16, 16)
-    free = 40 * GIGABYTE
-    assert chunking.best_chunk_size(gpu, images, config) == 3000
-    assert chunking.best_chunk_size(gpu, (700, 1, 16, 16), config) == 700
-    free = GIGABYTE
-    small = chunking.best_chunk_size(gpu, images, config)
+GPU, USPS = torch.device("cuda:1"), (7291, 1, 16, 16)
+ON_GPU = Config(device="cuda:1", evolution=Evolution(batch_size=3000), views=Views(upsample=2))
+
+
+def test_the_chunk_of_a_gpu_fits_its_memory(memory: dict[str, int]) -> None:
+    assert chunking.best_chunk_size(GPU, USPS, ON_GPU) == 3000
+    assert chunking.best_chunk_size(GPU, (700, 1, 16, 16), ON_GPU) == 700
+    memory["total"] = GIGABYTE
+    small = chunking.best_chunk_size(GPU, USPS, ON_GPU)
     assert 50 < small < 3000
-    assert chunking.best_chunk_size(gpu, images, replace(config, views=Views(upsample=4))) < small
-    assert asked == [gpu] * 4
+    assert chunking.best_chunk_size(GPU, USPS, replace(ON_GPU, views=Views(upsample=4))) < small
+
+
+@given(st.integers(0, 2**34), st.integers(0, 2**34))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_the_chunk_of_a_gpu_does_not_depend_on_what_other_programs_leave(
+    memory: dict[str, int], free: int, later: int
+) -> None:
+    """Rounding depends on the chunk, and the clusters on the rounding."""
+    memory |= {"free": free, "total": 4 * GIGABYTE}
+    first = chunking.best_chunk_size(GPU, USPS, ON_GPU)
+    memory["free"] = later
+    assert chunking.best_chunk_size(GPU, USPS, ON_GPU) == first
+
+
+def test_a_gpu_that_is_too_full_is_told_before_the_run(memory: dict[str, int]) -> None:
+    config = replace(ON_GPU, evolution=replace(ON_GPU.evolution, chunk_size=3000))
+    chunking.check_device_memory(config, USPS)
+    memory["free"] = GIGABYTE // 4
+    with pytest.raises(ValueError, match=r"cuda:1 has 268,435,456 of .* or give evolution\.chunk_size") as refused:
+        chunking.check_device_memory(config, USPS)
+    offered = int(str(refused.value).split()[-1])
+    chunking.check_device_memory(replace(config, evolution=replace(config.evolution, chunk_size=offered)), USPS)
+    chunking.check_device_memory(replace(config, schedule=(Stage("search", "relaxed", 1),)), USPS)
+    chunking.check_device_memory(replace(config, device="cpu"), USPS)
 
 
 def test_the_free_memory_of_a_mac_is_the_recommended_memory_minus_the_allocated_one(
@@ -116,7 +141,7 @@ def test_the_free_memory_of_a_mac_is_the_recommended_memory_minus_the_allocated_
 ) -> None:
     monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 10 * GIGABYTE)
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: 4 * GIGABYTE)
-    assert chunking.free_bytes(torch.device("mps")) == 6 * GIGABYTE
+    assert chunking.device_bytes(torch.device("mps")) == (6 * GIGABYTE, 10 * GIGABYTE)
 
 
 def test_device_and_chunk_size_are_resolved_once(bars: Tensor, small: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -36,5 +39,27 @@ def test_the_number_of_threads_is_restored_after_an_error() -> None:
     assert torch.get_num_threads() == before
 
 
-def test_there_is_at_least_one_thread() -> None:
-    assert available_threads() >= 1
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the CPUs of a process cannot be chosen here")
+def test_there_is_a_thread_for_each_cpu_that_the_process_may_use() -> None:
+    """In a process of its own, whatever the machine is busy with."""
+    program = "import os; os.sched_setaffinity(0, {cpus}); from {module} import {name}; print({name}())"
+    allowed = sorted(os.sched_getaffinity(0))
+    for cpus in ({allowed[0]}, set(allowed)):
+        code = program.format(cpus=cpus, module=available_threads.__module__, name=available_threads.__name__)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert int(done.stdout) == len(cpus)
+
+
+def test_the_default_does_not_follow_the_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = available_threads()
+    monkeypatch.setattr(os, "getloadavg", lambda: (900.0, 900.0, 900.0))
+    monkeypatch.setattr("converge_to_surprise.config.memory.free_memory", lambda: 0)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert available_threads() == before >= 1
+
+
+def test_openmp_takes_no_fewer_threads_when_the_machine_is_busy() -> None:
+    code = "import converge_to_surprise, os; converge_to_surprise.SurpriseClustering; print(os.environ['OMP_DYNAMIC'])"
+    busy = os.environ | {"OMP_DYNAMIC": "TRUE"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=busy)
+    assert done.stdout.strip() == "FALSE"

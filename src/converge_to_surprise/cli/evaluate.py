@@ -40,13 +40,11 @@ def execute(command: Command, console: Console) -> None:
     from ..data.listing import looks_like_classes
     from ..model.assessment import assess
     from ..runs.folder import RunFolder
-    from ..runs.load import load_newest_model
+    from ..runs.load import load_annotated_model
     from .loading import load_images
 
-    model, problems = load_newest_model(RunFolder.open(command.run))
+    model, problems = load_annotated_model(RunFolder.open(command.run), command.n_clusters)
     warn(problems)
-    if command.n_clusters is not None:
-        model = model.cut(command.n_clusters)
     listing = datasets.open_listing(command.source)
     labels = command.labels if listing is not None and looks_like_classes(listing) else "none"
     dataset = load_images(command.source, command.data_dir, ImageOptions(labels=labels), console, model.shape)
@@ -55,5 +53,5 @@ def execute(command: Command, console: Console) -> None:
     if command.json:
         print(json.dumps(assessment.scores()))
         return
-    console.print(cluster_table(assessment))
+    console.print(cluster_table(assessment, model, store.class_names))
     say(console, score_lines(assessment))

@@ -27,11 +27,11 @@ class Command:
 
 def execute(command: Command, console: Console) -> None:
     from ..model import onnx_file
-    from ..runs.predict import load_cut_model
+    from ..runs.load import load_model
     from .predict import check_free
 
     check_free(command.onnx, "--onnx", command.force)
-    model = load_cut_model(command.run, command.n_clusters)
+    model = load_model(command.run, command.n_clusters)
     onnx_file.export(model, command.onnx)
     size = command.onnx.stat().st_size / 1e6
     channels, height, width = model.shape

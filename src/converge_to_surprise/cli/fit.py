@@ -224,7 +224,7 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
             stack.enter_context(serve(run.path, watching.port, console, dataset.train))
         readers.append(stack.enter_context(ProgressDisplay(console, search.total, search.step)))
         assessment, merge_result, verdict = session.train_with_workers(run, search, dataset, readers)
-    console.print(cluster_table(assessment))
+    console.print(cluster_table(assessment, class_names=dataset.train.class_names))
     say(console, score_lines(assessment))
     if merge_result is not None and (text := levels_text(merge_result.levels, merge_result.n_clusters)):
         say(console, f"{text}; `cts predict --n-clusters` and the page show the others")
@@ -237,7 +237,11 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
         with console.status("making the report"):
             write_report(run, dataset.train)
         say(console, f"report: {run.report}")
-    say(console, f"{search.seconds:.0f} s, run in {run.path}")
+    config = search.config
+    repeat = f"seed {config.seed} with {config.threads} thread{'s' * (config.threads != 1)}"
+    say(
+        console, f"{search.seconds:.0f} s, run in {run.path} ({repeat}; another number of threads gives other clusters)"
+    )
 
 
 def show_help(words: Sequence[str], console: Console) -> None:

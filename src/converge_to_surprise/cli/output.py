@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ..config.text import one_line
 
 if TYPE_CHECKING:
     from ..model.assessment import Assessment
+    from ..model.cluster_model import Model
 
 
 def say(console: Console, text: str) -> None:
@@ -40,17 +42,26 @@ def warn(problems: Sequence[str]) -> None:
         Console(stderr=True).print(text, style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
-def cluster_table(assessment: Assessment) -> Table:
-    """The clusters, largest first; class and purity where classes are known."""
+def cluster_table(
+    assessment: Assessment, model: Model | None = None, class_names: Sequence[str] | None = None
+) -> Table:
+    """The clusters, largest first; class and purity where classes are known.
+
+    ``model``: its names of clusters are shown. ``class_names``: shown in place of the numbers of classes.
+    """
+    from ..runs.labels import cluster_name
+
     known = assessment.classes is not None
     table = Table(title=f"{len(assessment.clusters)} clusters in {len(assessment.labels):,} images")
     for name in ("cluster", "size", "surprise", "−log p", "agreement", *(("class", "purity") if known else ())):
         table.add_column(name, justify="right")
     for row in sorted(assessment.clusters, key=lambda row: -row.size):
-        cells = [str(row.cluster), f"{row.size:,}", f"{row.surprise:.4f}", f"{row.nats:,.0f}", f"{row.agreement:.1%}"]
+        cluster = str(row.cluster) if model is None else one_line(cluster_name(model, row.cluster))
+        cells = [cluster, f"{row.size:,}", f"{row.surprise:.4f}", f"{row.nats:,.0f}", f"{row.agreement:.1%}"]
         if row.dominant is not None and row.purity is not None:
-            cells += [str(row.dominant), f"{row.purity:.1%}"]
-        table.add_row(*cells, style="" if row.surprising else "dim")
+            name = str(row.dominant) if class_names is None else one_line(class_names[row.dominant])
+            cells += [name, f"{row.purity:.1%}"]
+        table.add_row(*map(escape, cells), style="" if row.surprising else "dim")
     return table
 
 

@@ -55,12 +55,13 @@ def execute(command: Command, console: Console) -> None:
     from ..distributed import launch
     from ..runs import predict as prediction
     from ..runs.interruption import stoppable
+    from ..runs.load import load_model
     from ..runs.progress import CountDisplay
 
     own_pillow_warnings()
     if not 1 <= command.processes <= 1024:
         raise ValueError(f"--processes is {command.processes}; it must be from 1 to 1024")
-    model = prediction.load_cut_model(command.run, command.n_clusters)
+    model = load_model(command.run, command.n_clusters)
     check_confidence(command.min_confidence)
     options = prediction.TableOptions(command.embedding, command.min_confidence, command.threads)
     if command.out is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -20,13 +22,13 @@ class Command:
     run: RunPath
     """A finished run."""
     file: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="clusters.json")] = None
-    """File saved from the run's report."""
+    """File saved from the run's report; a name alone is also looked for in your download folder."""
     undo: bool = False
     """Undo the last file that was applied."""
 
 
 def execute(command: Command, console: Console) -> None:
-    from ..runs.annotations import apply_annotations, undo_annotations
+    from ..runs.annotations import apply_annotations, read_cut, undo_annotations
     from ..runs.folder import RunFolder
     from ..runs.load import load_newest_model
 
@@ -41,8 +43,23 @@ def execute(command: Command, console: Console) -> None:
         raise ValueError("give the clusters.json that was saved from the run's report, or --undo")
     if not run.result.is_file():
         raise ValueError(f"{run.path} is not finished: continue it with `cts resume {run.path}`")
-    found = apply_annotations(run, command.file, load_newest_model(run).model.n_clusters)
+    model = load_newest_model(run).model
+    found = apply_annotations(run, _downloaded(command.file), model.n_clusters, model.levels)
+    cut = read_cut(run.annotations, model.levels, run.description().identity)
     named = sum(name != str(number) for number, name in enumerate(found.names))
     merged = sum(into != number for number, into in enumerate(found.into))
     noise = sum(mark and into == k for k, (into, mark) in enumerate(zip(found.into, found.noise, strict=True)))
-    say(console, f"{named} named, {merged} merged, {noise} marked as noise; `cts relabel {run.path} --undo` undoes it")
+    counts = (
+        f"{named} named, {merged} merged, {noise} marked as noise{'' if cut is None else f', cut at {cut} clusters'}"
+    )
+    say(console, f"{counts}; `cts relabel {run.path} --undo` undoes it")
+
+
+def _downloaded(file: Path) -> Path:
+    """A file as named, or else the file of this name in the folder where browsers save what is downloaded."""
+    if file.exists() or file.is_absolute() or file.name != str(file):
+        return file
+    with contextlib.suppress(RuntimeError):  # there is no home
+        folder = Path(os.environ.get("XDG_DOWNLOAD_DIR") or Path.home() / "Downloads")
+        return folder / file if (folder / file).is_file() else file
+    return file

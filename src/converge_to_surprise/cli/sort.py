@@ -59,7 +59,7 @@ def execute(command: Command, console: Console) -> int:
     from ..data.source import Source
     from ..runs import sort as sorting
     from ..runs.interruption import stoppable
-    from ..runs.predict import load_cut_model
+    from ..runs.load import load_model
     from ..runs.progress import CountDisplay
     from ..runs.sort_journal import check_free
     from ..runs.source_bounds import check_apart
@@ -73,7 +73,7 @@ def execute(command: Command, console: Console) -> int:
     into = command.into
     check_free(into)
     check_folder_target(into, "--into")
-    model = load_cut_model(command.run, command.n_clusters)
+    model = load_model(command.run, command.n_clusters)
     check_confidence(command.min_confidence)
     source = Source.open(command.source, model.shape, command.split, command.data_dir)
     check_apart(source, into)

@@ -254,7 +254,8 @@ class Config:
     n_clusters: int | None = None
     """Cut the merge tree at this many clusters; by default the number is read from the data."""
     threads: int = 0
-    """CPU threads; 0: all that are available."""
+    """CPU threads; 0: one for each CPU that the process may use. The same seed gives other clusters with another
+    number of threads."""
     processes: int = 1
     """Processes on this machine that share the work and the threads."""
     device: str = "auto"

@@ -28,7 +28,9 @@ from ..model import onnx_file as onnxfile
 from ..model.assessment import evaluate
 from ..model.backbone import Backbone
 from ..model.cluster_model import Model, Prediction
+from ..model.exemplars import Choices, find_exemplars
 from ..runs.progress import ProgressDisplay
+from ..search.chunking import check_device_memory
 from ..search.memory_plan import check_fit_memory
 from ..search.record import Record
 from ..search.restarts import Restarts
@@ -80,8 +82,10 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     device : str
         "cuda", "mps" or "cpu"; "auto": the first of them that is available.
     n_threads : int or None
-        CPU threads; None: all that are available. The clusters repeat only with the same number of threads.
+        CPU threads; None: one for each CPU that the process may use, however busy they are. The same ``random_state``
+        gives other clusters with another number of threads: give ``n_threads`` to repeat a result on another machine.
     random_state : int, RandomState or None
+        Seed. Results repeat with the same version, device and ``n_threads``.
     verbose : bool
         Show a progress bar.
 
@@ -92,7 +96,11 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     n_clusters_ : number of clusters found
     cluster_names_ : name of every cluster: its number, unless a person named the clusters of a run
     cluster_info_ : list of one dict per cluster: size, surprise, nats (-log p), agreement of the views
+    exemplars_ : list of one dict per exemplar, a table: cluster, kind ("typical", or "boundary": hardly nearer to its
+        own cluster than to the second one), rank, image (its position in X), confidence, second, second_confidence; up
+        to five of each kind per cluster
     merge_tree_ : list of merges (into, merged, phi), weakest boundary first
+    n_threads_ : number of CPU threads of the fit, on which the clusters of a ``random_state`` depend
     history_ : list of one dict per step
     quarantine_ : list of (file, reason, kind) for pictures that could not be read
     n_features_in_ : values per image
@@ -170,6 +178,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             search = Restarts(given.images, config, backbone=self._backbone(given.shape, config))
+            check_device_memory(search.config, given.images.shape)
             history = [asdict(record) for record in self._train(search)]
         fitted = search.finish()
         if shortfall := fitted.shortfall:
@@ -268,13 +277,21 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         known = len(state.outputs.winner) > 0
         table = evaluate(self.model_, state.outputs, None, both=True).clusters if known else []
         self.cluster_info_ = [{name: getattr(row, name) for name in columns} for row in table]
+        self.exemplars_ = self._exemplars(prediction)
         self.merge_tree_ = [] if self.model_.merge_result is None else list(self.model_.merge_result.steps)
+        self.n_threads_ = self.model_.config.threads
         self.history_ = state.history
         self.quarantine_ = state.given.quarantine
         self.n_features_in_ = state.features_in
         if state.feature_names is not None:
             self.feature_names_in_ = np.array(state.feature_names, dtype=object)
         self._n_features_out = self.model_.active.network.head.in_features
+
+    def _exemplars(self, prediction: Prediction) -> list[dict[str, Any]]:
+        """Typical and boundary images as rows; positions are those in X."""
+        rows = find_exemplars(Choices(*(getattr(prediction, name) for name in Choices._fields)))
+        kept = self._fitted.given.kept
+        return [row._asdict() | {"image": row.image if kept is None else int(kept[row.image])} for row in rows]
 
     def _labels(self, prediction: Prediction) -> Labels:
         return np.asarray(torch.where(prediction.confidence >= self.min_confidence, prediction.cluster, -1))

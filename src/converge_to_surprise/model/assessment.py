@@ -81,12 +81,12 @@ def assess(model: Model, images: Tensor, classes: npt.NDArray[np.int64] | None) 
 
 
 def evaluate(model: Model, outputs: Outputs, classes: npt.NDArray[np.int64] | None, both: bool = False) -> Assessment:
-    """Evaluate the outputs of a model for images, with their classes if they are known.
+    """Evaluate the outputs of a model for images, with their classes if they are known. A person's merges are applied.
 
     The table of clusters is by view i, as the paper evaluates, or with ``both`` by both views, as in predictions.
     """
     n_outputs = model.active.network.n_outputs
-    groups = torch.tensor(model.groups)
+    groups = torch.tensor(model.annotated_groups)
     labels_i, labels_j, labels_both = (groups[side] for side in (outputs.view_i, outputs.view_j, outputs.winner))
     order = list(model.order)
     if not any(model.active.sizes):  # the run is not finished: number the clusters by their sizes here

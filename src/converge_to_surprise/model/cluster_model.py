@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..config import Config
 from . import inference
+from .carried_names import Annotations, carry_annotations
 from .confidence import fit_sharpness
 from .encoder import Encoder
 from .inference import Outputs
@@ -23,17 +24,6 @@ from .network import ClusterNetwork
 
 UNCALIBRATED = 10.0
 """Sharpness of a network whose run is not finished."""
-
-
-class Annotations(NamedTuple):
-    """A person's names, merges and noise marks, per cluster number."""
-
-    names: list[str]
-    """The cluster's own name: its number unless it was given one."""
-    into: list[int]
-    """The cluster it was merged into, itself if it was not. Chains of merges are followed to their end."""
-    noise: list[bool]
-    """Whether its images belong to no cluster."""
 
 
 @dataclass(frozen=True)
@@ -133,20 +123,50 @@ class Model:
         sizes.index_add_(0, self.numbers, torch.tensor(self.active.sizes))
         return int((sizes > 0).sum()) or len(set(self.groups))
 
+    @cached_property
+    def subclusters(self) -> tuple[frozenset[int], ...]:
+        """The outputs before merging of which each cluster number is made; empty without a merge tree."""
+        members: list[set[int]] = [set() for _ in self.order]
+        if (merged := self.merge_result) is not None and self.unmerged is not None:
+            own = merged.finer(merged.n_clusters, self.unmerged.network.n_outputs)
+            for output in {*merged.outputs, *(output for step in merged.steps for output in step[:2])}:
+                place = output if self.active is self.unmerged else merged.outputs.index(own[output])
+                members[int(self.numbers[place])].add(output)
+        return tuple(map(frozenset, members))
+
+    @cached_property
+    def annotated_groups(self) -> tuple[int, ...]:
+        """The same as ``groups`` after a person's merges; all noise is one group."""
+        into = self._merged_into.clone()
+        if bool(self._noise.any()):
+            into[self._noise] = into[self._noise].min()
+        return tuple(torch.tensor(self.order)[into[self.numbers]].tolist())
+
     @property
     def cluster_names(self) -> list[str]:
         """The name of each cluster number: the number itself unless a person gave it a name."""
         given = [] if self.annotations is None else self.annotations.names
         return [*given, *map(str, range(len(given), len(self.order)))]
 
+    @property
+    def levels(self) -> int:
+        """The largest number of clusters at which the merge tree can be cut; 0 without one."""
+        return 0 if self.merge_result is None or self.unmerged is None else self.merge_result.max_clusters
+
     def cut(self, n_clusters: int) -> Model:
-        """The same model with the merge tree cut at another number of clusters, without training."""
+        """The same model with the merge tree cut at another number of clusters, without training.
+
+        Names, merges and noise marks are kept where they still hold.
+        """
         if self.merge_result is None or self.unmerged is None:
             raise ValueError(f"n_clusters is {n_clusters}, but the run has no merge tree (yet) that could be cut")
         if not 1 <= n_clusters <= self.merge_result.max_clusters:
             raise ValueError(f"n_clusters is {n_clusters}; the merge tree has 1 to {self.merge_result.max_clusters}")
         cut_at = None if n_clusters == self.merge_result.n_clusters else n_clusters
-        return replace(self, cut_at=cut_at, annotations=self.annotations if cut_at == self.cut_at else None)
+        found = replace(self, cut_at=cut_at, annotations=None)
+        if self.annotations is None:
+            return found
+        return replace(found, annotations=carry_annotations(self.annotations, self.subclusters, found.subclusters))
 
     def run(self, images: Tensor) -> Iterator[Outputs]:
         """The outputs of the network for uint8 images (N, C, H, W), chunk by chunk."""

@@ -21,7 +21,8 @@ from ..config.storage import write_atomically, wrong_version
 from ..config.text import parse_json
 from . import devices
 from .backbone import Backbone, build_network
-from .cluster_model import Annotations, CalibratedNetwork, Model
+from .carried_names import Annotations
+from .cluster_model import CalibratedNetwork, Model
 from .encoder import Encoder, Projection
 from .feature_recipe import FeatureRecipe
 from .merge_tree import MergeResult

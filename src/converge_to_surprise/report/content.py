@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from ..data import datasets
 from ..data.cache import Progress
 from ..data.store import ImageStore, fingerprint
 from ..model.cluster_model import Model
-from ..runs.annotations import saved_annotations
+from ..runs.annotations import read_cut, saved_annotations
 from ..runs.folder import Description, RunFolder
 from ..runs.labels import SavedOutputs, read_quarantine
 from ..runs.load import load_newest_model
@@ -131,6 +132,7 @@ def _about(run: RunFolder, description: Description, pictures: Pictures) -> Cont
     return {
         "identity": description.identity,
         "name": printable(run.path.resolve().name),
+        "place": printable(shlex.quote(str(run.path.resolve()))),
         "source": printable(pictures.source),
         "own": pictures.own,
         "program": __version__,
@@ -151,6 +153,7 @@ def _clustering(run: RunFolder, model: Model, data: ImageData, pictures: Picture
     return {
         "clusters": count,
         "annotations": _edits(run, count),
+        "cut": _applied_cut(run, model),
         "cells": cells(data, classes),
         "levels": levels(model, data, classes),
         "tree": tree(model),
@@ -163,6 +166,12 @@ def _clustering(run: RunFolder, model: Model, data: ImageData, pictures: Picture
             for panel in found
         ],
     }  # fmt: skip
+
+
+def _applied_cut(run: RunFolder, model: Model) -> int | None:
+    if not run.annotations.is_file() or not run.result.is_file():
+        return None
+    return read_cut(run.annotations, model.levels, run.description().identity)
 
 
 def _edits(run: RunFolder, clusters: int) -> list[Content]:

@@ -62,6 +62,7 @@ def facts(description: Description, scores: dict[str, Any] | None, seconds: floa
         ("Time", duration(seconds)),
         ("Steps", f"{steps:,}"),
         ("Seed", _seed(description, scores)),
+        ("Threads", str(description.config.threads)),
         ("Version", description.program),
     ]
 

@@ -1,4 +1,4 @@
-"""Names, merges and noise marks that a person gave to a run's clusters: RUN/clusters.json, with earlier versions in it.
+"""Names, merges, noise marks and the cut that a person gave to a run's clusters: RUN/clusters.json, with earlier ones.
 
 The report page saves such a file, ``cts relabel`` checks it and copies it into the run folder, and everything that uses
 the run's model reads it there. The clusters themselves are never changed, so every annotation can be undone.
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.storage import read_json, write_json
-from ..model.cluster_model import Annotations
+from ..model.carried_names import Annotations
 from .folder import RunFolder
 
 FORMAT = "converge-to-surprise clusters"
@@ -41,17 +41,27 @@ def saved_annotations(run: RunFolder, clusters: int) -> Annotations:
     return read_annotations(run.annotations, clusters, run.description().identity)
 
 
-def apply_annotations(run: RunFolder, path: Path, clusters: int) -> Annotations:
-    """Check a file and copy it into the run folder; the previous one is kept for ``undo_annotations``."""
+def read_cut(path: Path, levels: int, identity: str) -> int | None:
+    """The number of clusters at which a file cuts the merge tree, at most ``levels``; None: where the run cut it."""
+    return _cut(read_json(path), path, levels, identity)
+
+
+def apply_annotations(run: RunFolder, path: Path, clusters: int, levels: int = 0) -> Annotations:
+    """Check a file and copy it into the run folder; the previous one is kept for ``undo_annotations``.
+
+    The names are those of the run's own clusters, whatever the cut is. ``levels``: see ``read_cut``.
+    """
     identity = run.description().identity
-    entries = _entries(read_json(path), path, identity)
-    names = _names(entries, clusters, path)
+    data = read_json(path)
+    entries = _entries(data, path, identity)
+    names, cut = _names(entries, clusters, path), _cut(data, path, levels, identity)
     with run.locked():
         earlier: list[Any] = []
         if run.annotations.is_file():
             before = read_json(run.annotations)
-            earlier = [*_earlier(before, run.annotations), _entries(before, run.annotations, identity)]
-        _write(run, identity, entries, earlier)
+            last = {"clusters": _entries(before, run.annotations, identity), "n_clusters": before.get("n_clusters")}
+            earlier = [*_earlier(before, run.annotations), last]
+        _write(run, identity, {"clusters": entries, "n_clusters": cut}, earlier)
     return names
 
 
@@ -64,15 +74,22 @@ def undo_annotations(run: RunFolder) -> bool:
         if last is None:
             run.annotations.unlink()
             return False
-        _write(run, run.description().identity, last, earlier[1:])
+        content = {name: last.get(name) for name in ("clusters", "n_clusters")}
+        _write(run, run.description().identity, content, earlier[1:])
         return True
 
 
-def _write(run: RunFolder, identity: str, entries: list[Any], earlier: list[Any]) -> None:
-    write_json(
-        run.annotations,
-        {"format": FORMAT, "version": VERSION, "run": identity, "clusters": entries, "earlier": earlier},
-    )
+def _write(run: RunFolder, identity: str, content: dict[str, Any], earlier: list[Any]) -> None:
+    write_json(run.annotations, {"format": FORMAT, "version": VERSION, "run": identity, **content, "earlier": earlier})
+
+
+def _cut(data: Any, path: Path, levels: int, identity: str) -> int | None:
+    _entries(data, path, identity)
+    if (wanted := data.get("n_clusters")) is None:
+        return None
+    if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= levels:
+        raise ValueError(f'"n_clusters" in {path} is {wanted!r}; the merge tree of the run can be cut at 1 to {levels}')
+    return wanted
 
 
 def _entries(data: Any, path: Path, identity: str) -> list[dict[str, Any]]:
@@ -91,8 +108,8 @@ def _entries(data: Any, path: Path, identity: str) -> list[dict[str, Any]]:
 
 def _earlier(data: Any, path: Path) -> list[Any]:
     earlier = data.get("earlier", []) if isinstance(data, dict) else None
-    if not isinstance(earlier, list):
-        raise ValueError(f'{path} is damaged: "earlier" is not a list')
+    if not isinstance(earlier, list) or not all(isinstance(one, dict) and "clusters" in one for one in earlier):
+        raise ValueError(f'{path} is damaged: "earlier" is not a list of earlier versions')
     return earlier
 
 

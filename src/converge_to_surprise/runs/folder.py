@@ -5,6 +5,7 @@ RUN/history.jsonl       one record per step
 RUN/checkpoints/        the last two checkpoints
 RUN/result.json         the clusters that were found (when finished)
 RUN/labels.csv          the cluster of every training image (when finished)
+RUN/exemplars.csv       typical images of every cluster, and ones at its boundary (when finished)
 RUN/model.safetensors   everything needed to label other images (when finished)
 RUN/outputs.safetensors the outputs for every training image, from which the page is made (when finished)
 RUN/training.safetensors the probabilities of every cluster for every training image, for Python (when finished)
@@ -104,6 +105,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.result = path / "result.json"
         self.labels = path / "labels.csv"
+        self.exemplars = path / "exemplars.csv"
         self.model = path / "model.safetensors"
         self.outputs = path / "outputs.safetensors"
         self.training = path / "training.safetensors"
@@ -118,8 +120,8 @@ class RunFolder:
     @property
     def _files(self) -> tuple[Path, ...]:
         """The files of a run, in the order in which an earlier run is removed."""
-        result = (self.result, self.labels, self.model, self.outputs, self.training, self.projection, self.annotations)
-        return (*result, self.quarantine, self.report, self.history, self.config)
+        result = (self.result, self.labels, self.exemplars, self.model, self.outputs, self.training, self.projection)
+        return (*result, self.annotations, self.quarantine, self.report, self.history, self.config)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:

@@ -16,6 +16,7 @@ from torch import Tensor
 from ..config.storage import read_csv, write_atomically
 from ..data.skipped import SkippedFile
 from ..model.cluster_model import Model, Prediction
+from ..model.exemplars import Choices, Exemplar, find_exemplars
 from ..model.inference import Outputs
 from ..search.restarts import Fitted
 
@@ -33,8 +34,10 @@ def columns(first: str, model: Model) -> list[str]:
 
 
 def cluster_name(model: Model, number: int) -> str:
-    """A cluster as a person knows it: its number, with its name if it was given one; -1 is noise."""
-    name = "noise" if number < 0 else model.cluster_names[number]
+    """A cluster as a person knows it: its number, with its name if it was given one, or noise."""
+    marks = model.annotations
+    noise = number < 0 or (marks is not None and number < len(marks.noise) and marks.noise[number])
+    name = "noise" if noise else model.cluster_names[number]
     return f"{number}" if name == str(number) else f"{number} ({name})"
 
 
@@ -70,6 +73,25 @@ def write_labels(path: Path, fitted: Fitted, names: Sequence[str] | None) -> Non
             yield _encoded([*row, subcluster] for row, subcluster in zip(found, finest, strict=True))
 
     write_atomically(path, pieces())
+
+
+def write_exemplars(path: Path, fitted: Fitted, names: Sequence[str] | None) -> None:
+    """Typical training images of every cluster and ones at its boundary."""
+    model, outputs, _ = fitted
+    parts = []
+    for start in range(0, len(outputs.winner), ROWS):
+        found = model.interpret(Outputs(*(column[start : start + ROWS] for column in outputs)))
+        parts.append(Choices(*(getattr(found, name) for name in Choices._fields)))
+    choices = Choices(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    lines = [
+        (
+            *(one.cluster, one.kind, one.rank, one.image if names is None else names[one.image]),
+            *(f"{one.confidence:.6f}", one.second, f"{one.second_confidence:.6f}"),
+        )
+        for one in find_exemplars(choices)
+    ]
+    header = [name if name != "image" or names is None else "path" for name in Exemplar._fields]
+    write_atomically(path, _encoded([header, *lines]))
 
 
 class SavedOutputs(NamedTuple):

@@ -13,7 +13,7 @@ from ..model.cluster_model import UNCALIBRATED, CalibratedNetwork, Model
 from ..model.network import ClusterNetwork
 from ..search.snapshot import Networks
 from . import checkpoint
-from .annotations import read_annotations
+from .annotations import read_annotations, read_cut
 from .checkpoint import check_snapshot
 from .features import load_encoder
 from .folder import RunFolder
@@ -25,19 +25,31 @@ class LoadedModel(NamedTuple):
     """Warnings about damaged checkpoints."""
 
 
-def load_model(path: Path) -> Model:
-    """The model of a finished run, with its annotations, or that of a model file."""
+def load_model(path: Path, n_clusters: int | None = None) -> Model:
+    """The model of a finished run, with its annotations, or that of a model file.
+
+    It is cut at ``n_clusters``, or else where the annotations of the run say so.
+    """
     if not path.is_dir():
-        return model_file.load(path)[0]
+        model = model_file.load(path)[0]
+        return model if n_clusters is None else model.cut(n_clusters)
     run = RunFolder.open(path)
     if not run.result.is_file() or not run.model.is_file():
         raise ValueError(f"{path} is not finished: continue it with `cts resume {path}`")
-    run.description()  # refuses a run of another version with a better message
+    identity = run.description().identity  # refuses a run of another version with a better message
     model, _, _ = model_file.load(run.model)
     if run.annotations.is_file():
-        found = read_annotations(run.annotations, model.n_clusters, run.description().identity)
-        model = replace(model, annotations=found)
-    return model
+        model = replace(model, annotations=read_annotations(run.annotations, model.n_clusters, identity))
+        n_clusters = n_clusters or read_cut(run.annotations, model.levels, identity)
+    return model if n_clusters is None else model.cut(n_clusters)
+
+
+def load_annotated_model(run: RunFolder, n_clusters: int | None = None) -> LoadedModel:
+    """The same for a run that may not be finished and then has no annotations yet."""
+    if run.result.is_file() and run.model.is_file():
+        return LoadedModel(load_model(run.path, n_clusters), [])
+    found = load_newest_model(run)
+    return found if n_clusters is None else found._replace(model=found.model.cut(n_clusters))
 
 
 def load_newest_model(run: RunFolder) -> LoadedModel:

@@ -132,15 +132,9 @@ class Job(NamedTuple):
 def predict_as_worker(job: list[Any], options: dict[str, Any]) -> None:
     """The share of another process."""
     told = Job(*job)
-    model = load_cut_model(Path(told.run), told.n_clusters)
+    model = load_model(Path(told.run), told.n_clusters)
     source = Source.open(told.source, model.shape, told.split, None if told.data_dir is None else Path(told.data_dir))
     predict(model, source, Path(told.out), TableOptions(**options), told.identity, lambda done, total: None)
-
-
-def load_cut_model(path: Path, n_clusters: int | None) -> Model:
-    """The model of a finished run or of a model file, cut at ``n_clusters`` if given."""
-    model = load_model(path)
-    return model if n_clusters is None else model.cut(n_clusters)
 
 
 def model_identity(path: Path) -> str:

@@ -30,7 +30,7 @@ from ..model.judgment import explained_by_light, judge
 from ..model.merge_tree import MergeResult
 from ..model.validation import check_network
 from ..model.verdict import Verdict
-from ..search.chunking import resolve_hardware
+from ..search.chunking import check_device_memory, resolve_hardware
 from ..search.memory_plan import check_fit_memory
 from ..search.record import Record
 from ..search.restarts import Restarts
@@ -39,7 +39,7 @@ from .checkpoint import check_position, check_snapshot
 from .features import Prepared, prepare, save_projection
 from .folder import Description, RunFolder
 from .interruption import Interruption, interruptible
-from .labels import KEEP, SavedOutputs, TrainingOutputs, write_labels, write_quarantine
+from .labels import KEEP, SavedOutputs, TrainingOutputs, write_exemplars, write_labels, write_quarantine
 from .load import fits_run
 
 MAX_RESTARTS = 3
@@ -77,6 +77,7 @@ def begin(
     if prepared is None:
         check_fit_memory(dataset.train.images.shape, config, names=("--image-size", "--"))
     search = _search(dataset.train, config, prepared)
+    check_device_memory(search.config, dataset.train.images.shape)
     run.make()
     with run.locked():
         run.check_free()  # again: another process may have been faster
@@ -138,7 +139,7 @@ def reattach(run: RunFolder, dataset: Dataset, config: Config) -> tuple[Restarts
     """The search of a run begun by the same command with the same images and settings; other runs are refused."""
     description = run.description()
     wanted, begun = resolve_hardware(config, dataset.train.images), description.config
-    # The numbers of threads and processes and the free memory can change when machines are lost or join.
+    # The numbers of threads and processes and the memory of a GPU can change when machines are lost or join.
     evolution = replace(wanted.evolution, chunk_size=begun.evolution.chunk_size)
     same = replace(wanted, threads=begun.threads, processes=begun.processes, evolution=evolution)
     if same != begun or fingerprint(dataset.train.images) != description.fingerprint:
@@ -242,6 +243,7 @@ def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Finished:
     assessment = evaluate(fitted.model, fitted.outputs, dataset.train.labels, both=True)
     model_file.save(run.model, fitted.model)
     write_labels(run.labels, fitted, dataset.train.names)
+    write_exemplars(run.exemplars, fitted, dataset.train.names)
     SavedOutputs.of(fitted).save(run.outputs)
     TrainingOutputs(fitted.outputs, fitted.unmerged).save(run.training)
     merge_result = fitted.model.merge_result
@@ -253,6 +255,7 @@ def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Finished:
             **assessment.scores(),
             "seconds": search.seconds,
             "views": search.views,
+            "threads": search.config.threads,
             "order": assessment.order,
             "clusters": assessment.table(),
             "merge": merge_result and merge_result._asdict(),

@@ -1,8 +1,9 @@
 """How many views pass through a layer at once, and other settings that depend on the hardware.
 
-On a CPU a chunk should fit its cache; a GPU is fastest with as much as its free memory holds. The members of a
-population are scored one after another and layer by layer, so that the paper's batch of 3,000 images with 32 members
-needs less than a gigabyte.
+On a CPU a chunk should fit its cache; a GPU is fastest with as much as its memory holds. How sums are rounded depends
+on the chunk, so it follows from the size of that memory, not from what other programs leave of it at the moment. The
+members of a population are scored one after another and layer by layer, so that the paper's batch of 3,000 images with
+32 members needs less than a gigabyte.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..model.network import ResNet9, Unit, pooled_size
 IN_CACHE = 50
 """Views whose activations fit a CPU's cache."""
 USABLE = 0.5
-"""Fraction of the free memory that is used: convolutions need a workspace, and other programs use the device too."""
+"""Fraction of the memory that is used: convolutions need a workspace, and other programs use the device too."""
 FLOAT_BYTES = 4
 
 
@@ -44,30 +45,53 @@ def best_chunk_size(device: torch.device, images: Sequence[int], config: Config)
     """The chunk size of evolution for uint8 images of shape (N, C, H, W)."""
     if device.type not in ("cuda", "mps") or config.network.inputs:
         return IN_CACHE
+    return largest_chunk(device_bytes(device)[1], *_scored(images, config))
+
+
+def check_device_memory(config: Config, images: Sequence[int]) -> None:
+    """Refuse evolution on a GPU that has too little free memory now. ``config`` is resolved."""
+    device, chunk = torch.device(config.device), config.evolution.chunk_size
+    if (
+        device.type not in ("cuda", "mps")
+        or config.network.inputs
+        or not any(stage.kind == "evolution" for stage in config.schedule)
+    ):
+        return
+    scored = _scored(images, config)
+    free, total = device_bytes(device)
+    if (needed := bytes_needed(chunk, *scored)) > free:
+        raise ValueError(
+            f"{device} has {free:,} of {total:,} bytes free, and evolution would take {needed:,}; wait until other "
+            f"programs have ended, or give evolution.chunk_size {largest_chunk(free, *scored)}"
+        )
+
+
+def _scored(images: Sequence[int], config: Config) -> tuple[tuple[int, int, int, int], ResNet9]:
+    """The shape (N, C, H, W) of the views that are scored together, and an outline of the network that labels them."""
     count, channels, height, width = images
     scale = config.views.upsample
-    shape = (min(count, config.evolution.batch_size), channels, height * scale, width * scale)
     with torch.device("meta"):  # only its shapes are needed
         network = build_network(channels, config.network, config.max_clusters, heads=1)
     assert isinstance(network, ResNet9)
-    return largest_chunk(free_bytes(device), shape, network)
+    return (min(count, config.evolution.batch_size), channels, height * scale, width * scale), network
 
 
-def free_bytes(device: torch.device) -> int:
-    """Free memory of a GPU."""
+def device_bytes(device: torch.device) -> tuple[int, int]:
+    """Free and total memory of a GPU."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+        return torch.cuda.mem_get_info(device)
+    total = torch.mps.recommended_max_memory()
+    return total - torch.mps.driver_allocated_memory(), total
 
 
-def largest_chunk(free: int, views: tuple[int, int, int, int], network: ResNet9) -> int:
-    """The largest chunk of views (N, C, H, W) that fits into ``free`` bytes: all, or a power of two of at least 1.
+def largest_chunk(size: int, views: tuple[int, int, int, int], network: ResNet9) -> int:
+    """The largest chunk of views (N, C, H, W) that fits into ``size`` bytes: all, or a power of two of at least 1.
 
-    Powers of two, so that a small change of free memory seldom changes how a run is computed.
+    Powers of two, so that a GPU of about the same size computes a run in the same way.
     """
     whole = views[0]
     candidates = [whole, *(2**exponent for exponent in range(whole.bit_length(), -1, -1) if 2**exponent < whole)]
-    return next((chunk for chunk in candidates if bytes_needed(chunk, views, network) <= USABLE * free), 1)
+    return next((chunk for chunk in candidates if bytes_needed(chunk, views, network) <= USABLE * size), 1)
 
 
 def bytes_needed(chunk: int, views: tuple[int, int, int, int], network: ResNet9) -> int:

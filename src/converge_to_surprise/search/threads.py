@@ -13,7 +13,10 @@ from .population import keep_small_blocks
 
 
 def available_threads() -> int:
-    """CPU threads that this process may use."""
+    """One for each CPU that this process may use: never fewer because the machine is busy or short of memory.
+
+    The clusters that a seed gives depend on the number of threads, so it must not change from one hour to the next.
+    """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -4,7 +4,7 @@ const plainEdits = (clusters) => Array.from({ length: clusters }, (_, cluster) =
 
 /** A key for this run and for what was applied to it when the page was made. */
 function storageKey() {
-  const applied = JSON.stringify(clustering().annotations);
+  const applied = JSON.stringify([clustering().annotations, clustering().cut]);
   let hash = 5381;
   for (let place = 0; place < applied.length; place++) hash = ((hash * 33) ^ applied.charCodeAt(place)) >>> 0;
   return `cts:edits:${state.content.run.identity}:${hash.toString(16)}`;
@@ -39,6 +39,10 @@ const applied = (number) => ({ ...plainEdits(number + 1)[number], ...clustering(
 const isChanged = (entry) => JSON.stringify(entry) !== JSON.stringify(applied(entry.cluster));
 const changes = () => state.edits.filter(isChanged).length;
 
+/** The cut that was applied to the run when the page was made. */
+const appliedLevel = () => clustering().cut ?? ownLevel();
+const cutChanged = () => state.content.finished && state.level !== appliedLevel();
+
 /** Change one cluster; the page follows. */
 function edit(number, change) {
   state.edits = state.edits.map((entry) => (entry.cluster === number ? { ...entry, ...change } : entry));
@@ -53,21 +57,27 @@ function keepEdits() {
 
 function resetEdits() {
   state.edits = state.edits.map((entry) => applied(entry.cluster));
+  state.level = appliedLevel();
   keepEdits();
 }
 
-/** The file that `cts relabel` reads. */
+/** The file that `cts relabel` reads: what the clusters of the run are called, and where the tree is cut. */
 function clustersFile() {
   const clusters = state.edits.filter((entry) => entry.name !== null || entry.into !== null || entry.noise);
   const file = { format: "converge-to-surprise clusters", version: 1, run: state.content.run.identity, clusters };
+  if (!atOwnLevel()) file.n_clusters = state.level;
   return `${JSON.stringify(file, null, 1)}\n`;
 }
 
+/** A name of its own for every saved file: a browser would number a second one, and the first would be applied. */
+const fileName = () => `clusters-${new Date().toISOString().slice(0, 19).replace(/[^0-9]/g, "")}.json`;
+
 function save() {
   const url = URL.createObjectURL(new Blob([clustersFile()], { type: "application/json" }));
-  make("a", { href: url, download: "clusters.json" }).click();
+  const name = fileName();
+  make("a", { href: url, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
-  find("saved").textContent = `Saved. Apply it with: cts relabel ${state.content.run.name} clusters.json`;
+  fill(find("saved"), "Saved. Apply it with: ", make("code", {}, `cts relabel ${state.content.run.place} ${name}`));
 }
 
 const CONTROL = /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g;
@@ -115,9 +125,11 @@ function focusCard(number) {
 function renderEdits() {
   const number = changes();
   const bar = find("edits");
-  show(bar, number > 0);
-  find("changes").textContent = `${number} ${number === 1 ? "cluster" : "clusters"} changed`;
-  if (!number) find("saved").textContent = "";
+  show(bar, number > 0 || cutChanged());
+  const edited = number ? [`${number} ${number === 1 ? "cluster" : "clusters"} changed`] : [];
+  if (cutChanged()) edited.push(`cut at ${state.level}`);
+  find("changes").textContent = edited.join(", ");
+  if (!edited.length) find("saved").textContent = "";
   const lines = state.edits.filter((entry) => entry.into !== null || entry.noise).map((entry) => {
     const where = entry.noise ? "is noise" : `was merged into ${rootOf(entry.cluster) < 0 ? "the noise" : clusterName(rootOf(entry.cluster))}`;
     const back = make("button", { type: "button", class: "quiet", onclick: () => edit(entry.cluster, { into: null, noise: false }) },

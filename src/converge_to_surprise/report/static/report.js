@@ -56,7 +56,7 @@ function load(content) {
   show(find("waiting"), !seen);
   if (!seen) return;
   state.images = unpackImages(content.clustering.images);
-  state.level = before && before.level !== before.own ? Math.min(before.level, content.clustering.levels.finest) : ownLevel();
+  state.level = before && before.level !== before.own ? Math.min(before.level, content.clustering.levels.finest) : appliedLevel();
   find("map-method").textContent = content.clustering.map;
   loadEdits();
   refresh();
