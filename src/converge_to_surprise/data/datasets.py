@@ -37,7 +37,7 @@ from .listing import (
 from .shared_decoding import shared_decoder
 from .skipped import SkippedFile, first_reasons
 from .store import ImageStore, to_store
-from .working_size import array_size, size_like
+from .working_size import SIDE, array_size, size_like
 
 ARRAYS = (".npz", ".npy")
 SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -110,9 +110,11 @@ def load(
     if listing is not None:
         exact = shape or (reading.square and (3, reading.square, reading.square)) or None
         return _pictures(listing, cached(listing, reading, exact, progress, shared_decoder()))
-    asked = reading.square or reading.image_size
+    asked, largest = reading.image_size, reading.square or SIDE
     return load_arrays(
-        source, data_dir, lambda own: array_size(own, asked) if shape is None else size_like(own, shape, source)
+        source,
+        data_dir,
+        lambda own: array_size(own, asked, largest) if shape is None else size_like(own, shape, source),
     )
 
 

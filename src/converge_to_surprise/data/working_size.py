@@ -50,15 +50,16 @@ def working_size(sizes: Sequence[tuple[int, int]], image_size: int | None) -> tu
     return (shorter, side) if landscape > 0 else (side, shorter)
 
 
-def array_size(shape: Shape, image_size: int | None) -> tuple[int, int]:
-    """(H, W) for an array of images (C, H, W): as for pictures of this size, but small ones stay exactly as they are.
+def array_size(shape: Shape, image_size: int | None, largest: int = SIDE) -> tuple[int, int]:
+    """(H, W) for an array of images (C, H, W): as for pictures of this size, but without one those of at most
+    ``largest`` pixels stay exactly as they are.
 
     So do single rows, which are no pictures: their values have no height that could shrink with the width.
     """
     _, height, width = shape
-    if image_size is None and (max(height, width) <= SIDE or min(height, width) == 1):
+    if image_size is None and (max(height, width) <= largest or min(height, width) == 1):
         return height, width
-    return working_size([(width, height)], image_size)
+    return working_size([(width, height)], image_size or largest)
 
 
 def size_like(shape: Shape, wanted: Shape, name: str) -> tuple[int, int]:

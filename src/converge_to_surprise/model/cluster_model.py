@@ -180,7 +180,7 @@ class Model:
         """The same at once; see ``inference.run_all``."""
         features = None
         if self.encoder is not None:
-            features = torch.cat(list(inference.encoded(images, self.encoder.view_features)))
+            features = torch.cat(list(inference.encoded(self.active.network, images, self.encoder.view_features)))
         settings = self.config.views
         return inference.run_all(self.active.network, images, settings, self.active.sharpness, keep, features)
 

@@ -186,15 +186,21 @@ def _map_chunks(one: Callable[[Tensor], _Result], network: ClusterNetwork, rows:
 def run_encoded(
     network: ClusterNetwork, images: Tensor, encode: Callable[[Tensor], Tensor], sharpness: float
 ) -> Iterator[Outputs]:
-    """The same for a network on stored features; ``encode`` gives both views' features of images. (n, 2, D)"""
-    for features in encoded(images, encode):
+    """The same for a network on stored features; ``encode`` gives what is stored of both views. (n, 2, inputs)"""
+    for features in encoded(network, images, encode):
         yield from run_on_features(network, features, sharpness)
 
 
-def encoded(images: Tensor, encode: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
-    """Both views' features of images, chunk by chunk, in order, computed by all threads."""
+def encoded(network: ClusterNetwork, images: Tensor, encode: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
+    """A network's features of both views of images, chunk by chunk, in order, computed by all threads. (n, 2, D)"""
+    device = next(network.parameters()).device
+
+    def one(part: Tensor) -> Tensor:
+        with torch.inference_mode(), exact(device):
+            return network.features(encode(part).to(device).flatten(0, 1)).unflatten(0, (-1, 2)).cpu()
+
     parts = (images[start : start + ENCODED] for start in range(0, len(images), ENCODED))
-    return map_ordered(encode, parts, torch.get_num_threads())
+    return map_ordered(one, parts, torch.get_num_threads())
 
 
 def run_on_features(network: ClusterNetwork, features: Tensor, sharpness: float) -> Iterator[Outputs]:
