@@ -110,12 +110,13 @@ def load(
     if listing is not None:
         exact = shape or (reading.square and (3, reading.square, reading.square)) or None
         return _pictures(listing, cached(listing, reading, exact, progress, shared_decoder()))
-    asked, largest = reading.image_size, reading.square or SIDE
-    return load_arrays(
-        source,
-        data_dir,
-        lambda own: array_size(own, asked, largest) if shape is None else size_like(own, shape, source),
-    )
+
+    def size(own: Shape) -> tuple[int, int]:
+        if shape is not None:
+            return size_like(own, shape, source)
+        return array_size(own, reading.image_size, reading.square or SIDE)
+
+    return load_arrays(source, data_dir, size)
 
 
 def load_arrays(source: str, data_dir: Path | None = None, sizing: Sizing | None = None) -> Dataset:

@@ -197,7 +197,7 @@ def encoded(network: ClusterNetwork, images: Tensor, encode: Callable[[Tensor], 
 
     def one(part: Tensor) -> Tensor:
         with torch.inference_mode(), exact(device):
-            return network.features(encode(part).to(device).flatten(0, 1)).unflatten(0, (-1, 2)).cpu()
+            return network.features(encode(part).to(device).flatten(0, 1)).reshape(len(part), 2, -1).cpu()
 
     parts = (images[start : start + ENCODED] for start in range(0, len(images), ENCODED))
     return map_ordered(one, parts, torch.get_num_threads())
