@@ -173,7 +173,7 @@ def test_a_build_that_is_killed_ten_times_ends_with_the_same_bytes(
     names = {"recipe": str(tmp_path / "recipe.json"), "images": str(tmp_path / "images.npy"), "folder": str(folder)}
     words = [sys.executable, "-c", BUILD.format(path=[p for p in sys.path if p], **names)]
     draw = np.random.default_rng(0)
-    sizes = []
+    sizes: list[int] = []
     for _ in range(10):
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
