@@ -13,7 +13,10 @@ from PIL import Image
 from support import onnx_models
 from support.picture_run import call, refused, table
 
+from converge_to_surprise.data import datasets
+from converge_to_surprise.runs import checkpoint, session
 from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.runs.load import load_model
 
 SIDE = 16
 FLAGS = ["--backbone-size", SIDE, "--copies", 3, "--threads", 1, "--max-clusters", 12, "--relaxed.heads", 3]
@@ -103,9 +106,6 @@ def test_evaluate_show_and_relabel_work(run: Path, place: Path, capsys: pytest.C
 
 
 def test_a_stopped_run_is_resumed_bit_for_bit(run: Path, place: Path, tmp_path: Path) -> None:
-    from converge_to_surprise.data import datasets
-    from converge_to_surprise.runs import checkpoint, session
-
     whole = RunFolder.open(run).description()
     assert fit(place, tmp_path / "part", "--labels", "from-folders", "--no-report") == 0
     part = RunFolder.open(tmp_path / "part")
@@ -192,3 +192,31 @@ def test_arrays_of_gray_images_are_brought_to_the_backbone(place: Path, tmp_path
     assert RunFolder.open(tmp_path / "run").description().shape == (1, 10, 12)
     assert call("predict", tmp_path / "run", tmp_path / "gray.npy", "--out", tmp_path / "found.csv") == 0
     assert torch.tensor([int(row["cluster"]) for row in table(tmp_path / "found.csv")]).shape == (60,)
+
+
+@pytest.mark.slow
+def test_the_exported_file_holds_the_backbone_and_labels_raw_pictures(run: Path, place: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    assert call("export", run, "--onnx", tmp_path / "whole.onnx") == 0
+    model = load_model(run)
+    session = onnxruntime.InferenceSession(tmp_path / "whole.onnx")
+    assert [one.name for one in session.get_inputs()] == ["images"]
+    names = [output.name for output in session.get_outputs()]
+    images = datasets.load(str(place / "photos"), shape=model.shape).train.images
+    for part in (slice(0, 30), slice(3, 4), slice(50, 90)):
+        found = dict(zip(names, session.run(None, {"images": images[part].numpy()}), strict=True))
+        wanted = model.interpret(model.run_all(images[part], ("probabilities", "features")))
+        clear = (wanted.confidence - wanted.second_confidence).numpy() > 1e-2
+        assert clear.mean() > 0.8
+        assert (found["cluster"] == wanted.cluster.numpy())[clear].all()
+        np.testing.assert_allclose(found["confidence"], wanted.confidence.numpy(), atol=2e-2)
+
+
+def test_a_backbone_with_a_fixed_batch_is_not_exported(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixed = onnx_models.save(onnx_models.vectors(shape=(4, 3, SIDE, SIDE)), tmp_path / "fixed.onnx")
+    words = ["--schedule", "search=relaxed:1", "merge=merge:1", "--no-report", "--threads", 1, "--copies", 1]
+    assert call("fit", place / "photos", "--out", tmp_path / "run", "--backbone", fixed, *words) == 0
+    message = refused(capsys, "export", tmp_path / "run", "--onnx", tmp_path / "whole.onnx")
+    assert "takes exactly 4 images at a time" in message

@@ -87,14 +87,14 @@ def reopen_backbone(identity: Identity) -> nn.Module:
 @torch.inference_mode()
 def clean_features(backbone: nn.Module, images: Tensor, recipe: FeatureRecipe) -> Tensor:
     """The backbone's features of both un-augmented views, rounded as they are stored. float16 (n, 2, D)"""
-    views = make_views(_square_color(images, recipe.shape), recipe.views)
+    views = make_views(square_color(images, recipe.shape), recipe.views)
     return torch.stack([backbone(view).half() for view in views], 1)
 
 
 @torch.inference_mode()
 def all_features(backbone: nn.Module, images: Tensor, recipe: FeatureRecipe, generator: torch.Generator) -> Tensor:
     """The backbone's features of both views and of their augmented copies. float16 (n, 2, 1 + copies, D)"""
-    views = make_views(_square_color(images, recipe.shape), recipe.views)
+    views = make_views(square_color(images, recipe.shape), recipe.views)
 
     def augmented(view: Tensor) -> Tensor:
         return augment.augment(view, recipe.augmentation, generator, signed=recipe.views.signed)
@@ -106,7 +106,7 @@ def all_features(backbone: nn.Module, images: Tensor, recipe: FeatureRecipe, gen
     return torch.stack(sides, 1)
 
 
-def _square_color(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
+def square_color(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """uint8 images (n, 1 or 3, H, W) as float32 (n, 3, S, S) in [0, 1]."""
     pixels = to_float(images).expand(-1, 3, -1, -1)
     if pixels.shape[1:] == shape:

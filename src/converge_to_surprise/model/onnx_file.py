@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import os
 import tempfile
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,10 @@ from ..config.storage import write_atomically
 from ..core.views import make_views, to_float
 from .cluster_model import Model
 from .inference import outputs_of
+from .onnx_composition import compose
+
+if TYPE_CHECKING:
+    import onnx
 
 OUTPUTS = ("cluster", "confidence", "second", "views_agree", "probabilities", "embedding")
 EXPORTED_WITH = 4
@@ -29,7 +35,6 @@ class Whole(nn.Module):
         super().__init__()
         self.model = model
         self.network = model.active.network
-        model.prepare()  # only what depends on the images is traced
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """uint8 (N, C, H, W) -> cluster, confidence, second, views_agree (N,), probabilities, embedding (N, ...)"""
@@ -48,17 +53,14 @@ def export(model: Model, path: Path) -> None:
         raise ValueError(f"ONNX export needs {error.name}: pip install 'converge-to-surprise[onnx]'") from None
     network = model.active.network
     home, training = next(network.parameters()).device, network.training
-    example = torch.zeros(EXPORTED_WITH, *model.shape, dtype=torch.uint8)
     try:
-        whole = Whole(model).cpu().eval()
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), _quiet():
-            warnings.simplefilter("ignore")
-            traced = os.path.join(folder, "model.onnx")
-            torch.onnx.export(
-                whole, (example,), traced, input_names=["images"], output_names=list(OUTPUTS),
-                dynamic_shapes={"images": {0: torch.export.Dim("images")}}, external_data=False, verbose=False,
-            )  # fmt: skip
-            described = onnx.load(traced)
+        network.cpu().eval()
+        model.prepare()  # only what depends on the images is traced
+        if model.encoder is not None:
+            described = compose(model, model.encoder, OUTPUTS, _trace)
+        else:
+            example = torch.zeros(EXPORTED_WITH, *model.shape, dtype=torch.uint8)
+            described = _trace(Whole(model).cpu().eval(), example, "images", list(OUTPUTS))
     finally:
         network.to(home).train(training)
     about = {
@@ -68,6 +70,23 @@ def export(model: Model, path: Path) -> None:
     }
     onnx.helper.set_model_props(described, about)
     write_atomically(path, described.SerializeToString())
+
+
+def _trace(
+    module: nn.Module, example: Tensor, name: str, outputs: list[str], opset: int | None = None
+) -> onnx.ModelProto:
+    """The graph of a module with one input ``name``, for any number of rows."""
+    import onnx
+
+    argument = next(iter(inspect.signature(module.forward).parameters))
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), _quiet():
+        warnings.simplefilter("ignore")
+        traced = os.path.join(folder, "model.onnx")
+        torch.onnx.export(
+            module, (example,), traced, input_names=[name], output_names=outputs, opset_version=opset,
+            dynamic_shapes={argument: {0: torch.export.Dim("rows")}}, external_data=False, verbose=False,
+        )  # fmt: skip
+        return onnx.load(traced)
 
 
 class _quiet:  # noqa: N801 - used like a function

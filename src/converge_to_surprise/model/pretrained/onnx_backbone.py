@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,21 +13,41 @@ from torch import Tensor
 from .checksum import check_expected
 from .frozen import PretrainedBackbone
 from .identity import Identity, PreprocessFlags
-from .onnx_bytes import check_file, link_root, read_file, read_onnx
+from .onnx_bytes import OnnxBytes, check_file, link_root, read_file, read_onnx
 from .onnx_session import OnnxRunner, open_session
 from .onnx_trial import TrialJob, try_onnx
 from .size_trials import SizeTrials
+
+if TYPE_CHECKING:
+    import onnx
 
 
 class OnnxFeatures(SizeTrials):
     """Features by onnxruntime, on the CPU."""
 
-    def __init__(self, runner: OnnxRunner) -> None:
+    def __init__(self, runner: OnnxRunner, read: Callable[[], OnnxBytes]) -> None:
+        """``read`` reads the files of the model again."""
         super().__init__()
         self.runner = runner
+        self._read = read
 
     def __call__(self, images: Tensor) -> Tensor:
         return torch.from_numpy(self.runner.run(images.cpu().numpy()))
+
+    def proto(self) -> onnx.ModelProto:
+        """The model with its external data inside."""
+        import onnx
+
+        content = self._read()
+        found = onnx.load_model_from_string(content.model)
+        for tensor in found.graph.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                where = {entry.key: entry.value for entry in tensor.external_data}
+                start, data = int(where.get("offset", 0)), content.external[where["location"]]
+                tensor.raw_data = data[start : start + int(where.get("length", len(data) - start))]
+                tensor.ClearField("external_data")
+                tensor.data_location = onnx.TensorProto.DEFAULT
+        return found
 
     def takes(self, side: int) -> bool:
         """A file that does not fix the size takes each size at which it runs and gives as many features."""
@@ -48,10 +70,15 @@ def open_onnx(
     folder = path.parent if folder is None else folder
     root = link_root(folder)
     trial = try_onnx(TrialJob(str(path.absolute()), str(root), str(folder.absolute()), flags or PreprocessFlags()))
-    content = read_onnx(path, read_file(path), trial.external, root)
-    if content.sha256 != trial.sha256:
-        raise ValueError(f"{path}: it was changed while it was opened")
+
+    def read() -> OnnxBytes:
+        content = read_onnx(path, read_file(path), trial.external, root)
+        if content.sha256 != trial.sha256:
+            raise ValueError(f"{path}: it was changed while it was opened")
+        return content
+
+    content = read()
     check_expected(source, content.sha256, expected_sha256)
     runner = OnnxRunner(open_session(content), trial.signature)
     identity = Identity(source, content.sha256, trial.preprocess, trial.signature.features)
-    return PretrainedBackbone(identity, OnnxFeatures(runner))
+    return PretrainedBackbone(identity, OnnxFeatures(runner, read))
