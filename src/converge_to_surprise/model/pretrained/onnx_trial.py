@@ -17,8 +17,8 @@ from typing import Any
 
 from ...config.memory import free_memory
 from ...config.text import one_line, parse_json
+from .backbone_files import read_file, read_onnx
 from .identity import Preprocess, PreprocessFlags, triple
-from .onnx_bytes import read_file, read_onnx
 from .onnx_session import Signature, choose_output, input_of, open_session, reason
 from .onnx_structure import inspect
 from .preprocessing import DEFAULT_SIZE, complete, from_flags, from_folder, from_metadata

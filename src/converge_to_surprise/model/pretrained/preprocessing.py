@@ -97,10 +97,10 @@ def from_flags(flags: PreprocessFlags | None) -> dict[str, Any]:
     return {name: value for name in PARTS[:3] if (value := getattr(flags, name)) is not None}
 
 
-def complete(parts: Mapping[str, Any], side: int | None = None) -> Preprocess:
-    """Preprocessing with defaults for what is missing: the model's fixed side or 224, input in [0, 1], bilinear."""
+def complete(parts: Mapping[str, Any]) -> Preprocess:
+    """Preprocessing with defaults for what is missing: 224 pixels, input in [0, 1], bilinear."""
     return Preprocess(
-        size=parts.get("size", side or DEFAULT_SIZE),
+        size=parts.get("size", DEFAULT_SIZE),
         mean=parts.get("mean", (0.0, 0.0, 0.0)),
         std=parts.get("std", (1.0, 1.0, 1.0)),
         resample=parts.get("resample", "bilinear"),
