@@ -170,9 +170,9 @@ class Relaxed:
     neighbors: int = 5
     """View j may come from one of this many nearest neighbors of the image."""
     neighbor_prob: float = 0.5
-    """Probability that it does."""
+    """Probability that view j comes from a neighbor."""
     diversity: float = 1.0
-    """Weight of the penalty on heads with too few clusters, while it lasts."""
+    """Weight of the penalty on heads with too few clusters; see diversity_until."""
     diversity_floor: tuple[float, float] = (10.0, 24.0)
     """Effective number of clusters (exp of the entropy) below which a head is penalized: of the first and of the last
     head."""

@@ -25,10 +25,11 @@ import PIL
 from filelock import FileLock, Timeout
 
 from ..config.images import ImageOptions
-from .decode import DECODER, Shape
+from .decode import DECODER
 from .formats import optional_decoders
 from .listing import Listing
 from .pictures import stream
+from .resize import Shape
 from .skipped import SkippedFile
 from .store import map_array
 from .working_size import working_shape
@@ -80,13 +81,13 @@ def cached(
     root = cache_folder()
     _sweep(root)
     files = _state(listing)
-    wish = "x".join(map(str, shape)) if shape else f"{options.image_size or 'own'}-{options.color}"
-    key = f"{files}-{wish}"
+    request = "x".join(map(str, shape)) if shape else f"{options.image_size or 'own'}-{options.color}"
+    key = f"{files}-{request}"
     found = _find(root, files, shape, len(listing)) if shape else _open_whole(root / key, len(listing))
     if found is None:
         shape = shape or working_shape(listing, options)
         job = DecodeJob(listing, shape, options.threads, progress)
-        _build(root, key, {"wish": wish}, job, decoder or _decode_all)
+        _build(root, key, {"request": request}, job, decoder or _decode_all)
         found = _open_whole(root / key, len(listing))
         if found is None:
             raise ValueError(f"the pictures just decoded cannot be read back from {root / key}")
@@ -127,8 +128,8 @@ def _state(listing: Listing) -> str:
 
 
 def _find(root: Path, files: str, shape: Shape, count: int) -> Decoded | None:
-    """The same files in that shape, whatever was wished for when they were decoded: ``fit`` asks for what the pictures
-    need, ``resume`` and the other processes of a run for what it was begun with.
+    """The same files decoded to that shape by any request: ``fit`` asks for a size by its options, ``resume`` and the
+    other processes of a run for the exact shape.
     """
     for folder in sorted(root.glob(f"{files}-*")):
         found = _open_whole(folder, count)
@@ -216,12 +217,12 @@ def _decode_into(folder: Path, job: DecodeJob, decoder: Decoder) -> dict[str, An
 
 
 def _write_header(file: IO[bytes], shape: tuple[int, ...]) -> None:
-    """numpy leaves room in it for any number of pictures, so that it can be written again when they are counted."""
+    """numpy pads it, so that it can be written again when the number of pictures is known."""
     np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
 
 
 def _put_in_place(folder: Path, final: Path, files: int) -> None:
-    """Another builder may have been faster, or there may lie a damaged set that was to be built anew."""
+    """Rename the folder. Another builder may have finished first, or the place may hold a damaged set."""
     try:
         folder.rename(final)
     except OSError:
@@ -233,28 +234,28 @@ def _put_in_place(folder: Path, final: Path, files: int) -> None:
 
 
 def _drop_superseded(root: Path, key: str, about: dict[str, Any]) -> None:
-    """The sets of the same source and wish from before its files changed would pile up."""
+    """Remove the sets of the same source and request that were decoded before its files changed."""
     if not os.path.exists(about["source"]):
         return
     for other in root.glob("*/about.json"):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             known = json.loads(other.read_text(encoding="utf-8"))
-            same = all(known[part] == about[part] for part in ("source", "wish"))
+            same = all(known[part] == about[part] for part in ("source", "request"))
             if same and other.parent.name != key and not other.parent.name.startswith(BUILDING):
                 shutil.rmtree(other.parent)
 
 
 @contextlib.contextmanager
 def _building_folder(root: Path) -> Iterator[Path]:
-    """An empty folder that is gone afterwards, unless it was renamed. Its lock is held before it is there."""
+    """An empty folder, removed afterwards unless it was renamed. Its lock is acquired before it is created."""
     folder = root / f"{BUILDING}{secrets.token_hex(8)}"
     lock = FileLock(f"{folder}.lock")
     try:
         lock.acquire()
-        while not os.path.exists(lock.lock_file):  # swept away between its making and its locking
+        while not os.path.exists(lock.lock_file):  # removed by _sweep between its creation and its locking
             lock.release()
             lock.acquire()
-        folder.mkdir(mode=0o700)  # others may not be meant to see the pictures
+        folder.mkdir(mode=0o700)  # the pictures may be private
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -263,9 +264,9 @@ def _building_folder(root: Path) -> Iterator[Path]:
 
 
 def _sweep(root: Path) -> None:
-    """Remove what killed builders left: a folder, or a lock whose folder was not made yet or has its own name already.
+    """Remove what killed builders left: a folder, or a lock whose folder was not created yet or was renamed already.
 
-    A lock that is just being made may go as well. Its maker notices that when it has it, and makes it again.
+    A lock that is just being created may be removed as well; its builder notices that and creates it again.
     """
     for name in {path.name.removesuffix(".lock") for path in root.glob(f"{BUILDING}*")}:
         lock = FileLock(root / f"{name}.lock", timeout=0)

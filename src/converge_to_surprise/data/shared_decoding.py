@@ -45,7 +45,7 @@ def shared_decoder() -> Decoder | None:
 
 
 def decode_as_worker(source: str, files: int, into: str, shape: list[int], threads: int) -> None:
-    """The share of another process."""
+    """Decode the share of a worker."""
     from .datasets import open_listing  # datasets imports this module
 
     listing = open_listing(source)

@@ -32,7 +32,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_onnx(path: Path, model: bytes, locations: Iterable[str], root: Path) -> OnnxBytes:
-    """Read the external data of a model. What is read is what is used: nothing opens the files again."""
+    """Read the external data of a model. Only these bytes are used: the files are not opened again."""
     external = {name: read_file(external_path(path, name, root)) for name in sorted(set(locations))}
     return OnnxBytes(model, external, checksum({path.name: model, **external}))
 

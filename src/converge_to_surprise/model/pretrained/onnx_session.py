@@ -28,7 +28,7 @@ SILENT = 4
 
 @dataclass(frozen=True)
 class Signature:
-    """What a model takes and which of its outputs is used."""
+    """The input of a model, and the output that is used."""
 
     name: str
     """Of the input."""

@@ -1,4 +1,4 @@
-"""Open a backbone by what the user wrote: an ONNX file, a folder, a model of the hub, or a short name."""
+"""Open a backbone that is given as an ONNX file, a folder, a model of the hub, or a short name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .onnx_backbone import open_onnx
 def open_backbone(
     source: str, preprocess: PreprocessFlags | None = None, expected_sha256: str | None = None
 ) -> PretrainedBackbone:
-    """Open a frozen backbone; a ValueError of one line if it cannot be had or is not the expected one.
+    """Open a frozen backbone; a ValueError if it cannot be opened or is not the expected one.
 
     ``source`` is a short name, hf:ORG/NAME[@REVISION], an ONNX file, or a folder with the files of a hub repository.
     """
