@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,30 +28,14 @@ from ..config.images import ImageOptions
 from .decode import DECODER
 from .formats import optional_decoders
 from .listing import Listing
-from .pictures import stream
 from .resize import Shape
+from .shared_decoding import DecodeJob, decode_all
 from .skipped import SkippedFile
 from .store import map_array
 from .working_size import working_shape
 
 Progress = Callable[[int, int], None]
 """Called with the number of files done and of all files."""
-DecodedRows = tuple[npt.NDArray[np.int64], list[SkippedFile]]
-"""Positions of the decoded pictures, and the skipped files."""
-
-
-class DecodeJob(NamedTuple):
-    """Pictures to decode, and how."""
-
-    listing: Listing
-    shape: Shape
-    threads: int = 0
-    progress: Progress | None = None
-
-
-Decoder = Callable[[IO[bytes], DecodeJob], DecodedRows]
-"""Writes the pixels of all pictures of a job to a file."""
-
 BUILDING = "building-"
 
 
@@ -67,16 +51,11 @@ class Decoded:
 
 
 def cached(
-    listing: Listing,
-    options: ImageOptions,
-    shape: Shape | None = None,
-    progress: Progress | None = None,
-    decoder: Decoder | None = None,
+    listing: Listing, options: ImageOptions, shape: Shape | None = None, progress: Progress | None = None
 ) -> Decoded:
     """Decode all pictures, or take them from the cache if no file and no setting has changed.
 
     ``shape``: the exact (C, H, W) of the result, instead of the size that the pictures and ``options`` call for.
-    ``decoder``: decodes with several processes.
     """
     root = cache_folder()
     _sweep(root)
@@ -87,7 +66,7 @@ def cached(
     if found is None:
         shape = shape or working_shape(listing, options)
         job = DecodeJob(listing, shape, options.threads, progress)
-        _build(root, key, {"request": request}, job, decoder or _decode_all)
+        _build(root, key, {"request": request}, job)
         found = _open_whole(root / key, len(listing))
         if found is None:
             raise ValueError(f"the pictures just decoded cannot be read back from {root / key}")
@@ -159,14 +138,14 @@ def _open_whole(folder: Path, files: int) -> Decoded | None:
     return Decoded(pixels, positions, quarantine) if sound else None
 
 
-def _build(root: Path, key: str, about: dict[str, Any], job: DecodeJob, decoder: Decoder) -> None:
+def _build(root: Path, key: str, about: dict[str, Any], job: DecodeJob) -> None:
     """Decode into a temporary folder, then rename it."""
     needed = len(job.listing) * int(np.prod(job.shape))
     with _building_folder(root) as folder:
         if shutil.disk_usage(root).free < needed:
             raise ValueError(_no_room(root, needed))
         try:
-            about |= _decode_into(folder, job, decoder)
+            about |= _decode_into(folder, job)
             (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
             _put_in_place(folder, root / key, len(job.listing))
         except OSError as error:
@@ -176,31 +155,12 @@ def _build(root: Path, key: str, about: dict[str, Any], job: DecodeJob, decoder:
         _drop_superseded(root, key, about)
 
 
-def decode_rows(file: IO[bytes], job: DecodeJob, rows: range) -> DecodedRows:
-    """Write the pixels of some pictures of a job, chunk by chunk."""
-    positions: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
-    quarantine: list[SkippedFile] = []
-    with contextlib.closing(stream(job.listing, job.shape, job.threads, rows.start, rows.stop)) as chunks:
-        for chunk in chunks:
-            # Plain writing: a full disk is an error here, but would end the process if the file were mapped.
-            file.write(chunk.pixels.tobytes())
-            positions.append(chunk.positions)
-            quarantine += chunk.quarantined
-            if job.progress is not None:
-                job.progress(chunk.stop - rows.start, len(rows))
-    return np.concatenate(positions), quarantine
-
-
-def _decode_all(file: IO[bytes], job: DecodeJob) -> DecodedRows:
-    return decode_rows(file, job, range(len(job.listing)))
-
-
-def _decode_into(folder: Path, job: DecodeJob, decoder: Decoder) -> dict[str, Any]:
+def _decode_into(folder: Path, job: DecodeJob) -> dict[str, Any]:
     """Write pixels.npy and positions.npy; returns the description of the set."""
     listing, shape = job.listing, job.shape
     with (folder / "pixels.npy").open("wb") as file:
         _write_header(file, (len(listing), *shape))
-        kept, quarantine = decoder(file, job)
+        kept, quarantine = decode_all(file, job)
         size = file.tell()
         file.seek(0)
         _write_header(file, (len(kept), *shape))

@@ -34,7 +34,6 @@ from .listing import (
     with_folder_classes,
 )
 from .resize import Shape
-from .shared_decoding import shared_decoder
 from .skipped import SkippedFile, first_reasons
 from .store import ImageStore, to_store
 from .working_size import SIDE, array_size, size_like
@@ -109,7 +108,7 @@ def load(
     listing = open_listing(source, options)
     if listing is not None:
         exact = shape or (options.square and (3, options.square, options.square)) or None
-        return _pictures(listing, cached(listing, options, exact, progress, shared_decoder()))
+        return _pictures(listing, cached(listing, options, exact, progress))
 
     def size(own: Shape) -> tuple[int, int]:
         if shape is not None:
