@@ -55,7 +55,7 @@ class Command:
     image_size: int | None = None
     """Longer side of the images in pixels, from 8 to 1024; by default 48, or less if they are smaller."""
     color: Color = "auto"
-    """Read pictures in color (rgb) or gray; auto looks at them."""
+    """Read pictures in color (rgb) or gray; auto: in color if more than one in a hundred is."""
     labels: LabelSource = "none"
     """from-folders: the folders directly below SOURCE are classes, for evaluation only."""
     config: Path | None = None

@@ -130,7 +130,7 @@ class Evolution:
     """Score to maximize: surprise or orderliness (from Python: any function of two label sequences)."""
     chunk_size: int = 0
     """Views that pass through the first layer at once; affects speed and memory only. 0: what fits the CPU's cache or
-    the GPU's free memory."""
+    half of the GPU's memory."""
 
     def __post_init__(self) -> None:
         check(
