@@ -116,7 +116,7 @@ def ablation(folder: Path) -> str:
 
 
 def rivals(folder: Path) -> str:
-    """What other methods find that are not told the number of clusters, with ours."""
+    """Other methods that are not given the number of clusters, with ours."""
     ours = newest(folder, "table1", "dataset", "seed", "n_init")
     titles = {"umap+hdbscan": "UMAP + HDBSCAN", "evoc": "EVoC"}
     lines = []
@@ -173,7 +173,7 @@ def folders(folder: Path) -> str:
 
 
 def faults(folder: Path) -> str:
-    """What real runs were hurt by, and how many of them lost anything."""
+    """The faults of real runs, and how many runs lost anything."""
     names = ["tried", "survived", "lost"]
     found = newest(folder, "faults", "fault").set_index("fault")[names]
     found.loc["all"] = found.sum()
@@ -181,7 +181,7 @@ def faults(folder: Path) -> str:
 
 
 def fuzz(folder: Path) -> str:
-    """What became of damaged files."""
+    """How many damaged files were accepted, and how many crashed the program."""
     names = ["examples", "accepted", "crashes"]
     found = newest(folder, "fuzz", "file")[["file", *names, "slowest_seconds"]]
     lines = [

@@ -55,17 +55,17 @@ class Command:
     image_size: int | None = None
     """Longer side of the images in pixels, from 8 to 1024; by default 48, or less if they are smaller."""
     color: Color = "auto"
-    """Read pictures in color (rgb) or gray; auto looks at them."""
+    """Read pictures in color (rgb) or gray; auto: in color if more than one in a hundred is."""
     labels: LabelSource = "none"
     """from-folders: the folders directly below SOURCE are classes, for evaluation only."""
     config: Path | None = None
-    """TOML or JSON file of settings, laid over the preset; flags are laid over both."""
+    """TOML or JSON file of settings that override the preset; flags override both."""
     force: bool = False
     """Overwrite the run in the folder."""
     report: bool = True
     """Write report.html into the run folder at the end."""
     serve: bool = False
-    """Show the report while the run goes on, on this machine only."""
+    """Serve the report during training, on this machine only."""
     port: int = 0
     """Port of that page; 0: any free one."""
     tensorboard: bool = False
@@ -189,7 +189,7 @@ def effective_config(
 
 @dataclass(frozen=True)
 class Watching:
-    """How a run is shown while it goes on, and at its end."""
+    """How a run is shown during training and at its end."""
 
     report: bool
     serve: bool

@@ -1,4 +1,4 @@
-"""``SurpriseClustering``: the scikit-learn face."""
+"""``SurpriseClustering``: the scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Longer side in pixels to which images are brought, from 8 to 1024 (None: 48, or less if they are smaller), and,
         if X is a list of paths, "auto", "gray" or "rgb".
     settings : dict or None
-        Any other setting, laid over the preset as in a configuration file, for example
+        Any other setting, which overrides the preset as in a configuration file, for example
         ``{"relaxed": {"temperature": 0.03}, "schedule": ["search=relaxed:20", "merge=merge:1", "refine=refine:10"]}``.
     backbone : torch.nn.Module or None
         Your own network from views (B, C, H, W) with values in [0, 1] to features (B, D), instead of ResNet-9. It is

@@ -63,7 +63,7 @@ def compare_runs(runs: Sequence[RunFolder]) -> Content:
 def mean_agreement(agreement: list[list[float]]) -> list[float]:
     """The mean agreement of each run's clusters with those of the other runs.
 
-    What runs with different settings find is rather there than what one of them finds.
+    Clusters that runs with different settings find are more likely to be real than those of a single run.
     """
     return [(sum(row) - row[number]) / (len(row) - 1) for number, row in enumerate(agreement)]
 

@@ -1,8 +1,8 @@
 """Render content as one self-contained HTML file.
 
-Names of files, classes and clusters are hostile text. They reach the page in two ways, both inert: through Jinja2
-with autoescape, and as JSON in which no character can end the script element. And the page's policy lets only the one
-program and the one style run whose hashes it names.
+Names of files, classes and clusters are untrusted text. They reach the page in two ways, both inert: through Jinja2
+with autoescape, and as JSON in which no character can end the script element. The policy of the page allows only the
+one script and the one style sheet whose hashes it lists.
 """
 
 from __future__ import annotations

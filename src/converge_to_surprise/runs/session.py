@@ -80,7 +80,7 @@ def begin(
     check_device_memory(search.config, dataset.train.images.shape)
     run.make()
     with run.locked():
-        run.check_free()  # again: another process may have been faster
+        run.check_free()  # again: another process may have begun a run meanwhile
         run.clear()
         images = dataset.train.images
         channels, height, width = images.shape[1:]
