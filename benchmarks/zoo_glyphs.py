@@ -18,20 +18,9 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 Pixels = npt.NDArray[np.uint8]
 
 FONTS: dict[str, tuple[str, ...]] = {
-    "fonts-cantarell": (
-        "Cantarell-Regular.otf",
-        "Cantarell-Bold.otf",
-    ),
-    "fonts-cmu": (
-        "cmunrm.ttf",
-        "cmunbx.ttf",
-        "cmunss.ttf",
-        "cmuntt.ttf",
-    ),
-    "fonts-crosextra-carlito": (
-        "Carlito-Regular.ttf",
-        "Carlito-Bold.ttf",
-    ),
+    "fonts-cantarell": ("Cantarell-Regular.otf", "Cantarell-Bold.otf"),
+    "fonts-cmu": ("cmunrm.ttf", "cmunbx.ttf", "cmunss.ttf", "cmuntt.ttf"),
+    "fonts-crosextra-carlito": ("Carlito-Regular.ttf", "Carlito-Bold.ttf"),
     "fonts-dejavu-core": (
         "DejaVuSans.ttf",
         "DejaVuSans-Bold.ttf",
@@ -40,60 +29,23 @@ FONTS: dict[str, tuple[str, ...]] = {
         "DejaVuSerif-Bold.ttf",
     ),
     "fonts-ebgaramond": ("EBGaramond12-Regular.otf",),
-    "fonts-firacode": (
-        "FiraCode-Regular.ttf",
-        "FiraCode-Bold.ttf",
-    ),
-    "fonts-freefont-ttf": (
-        "FreeMonoBold.ttf",
-        "FreeSans.ttf",
-        "FreeSerifBold.ttf",
-    ),
-    "fonts-hack": (
-        "Hack-Regular.ttf",
-        "Hack-Bold.ttf",
-    ),
-    "fonts-inter": (
-        "Inter-Regular.otf",
-        "Inter-Bold.otf",
-    ),
-    "fonts-jetbrains-mono": (
-        "JetBrainsMono-Regular.ttf",
-        "JetBrainsMono-Bold.ttf",
-    ),
-    "fonts-lato": (
-        "Lato-Regular.ttf",
-        "Lato-Black.ttf",
-    ),
+    "fonts-firacode": ("FiraCode-Regular.ttf", "FiraCode-Bold.ttf"),
+    "fonts-freefont-ttf": ("FreeMonoBold.ttf", "FreeSans.ttf", "FreeSerifBold.ttf"),
+    "fonts-hack": ("Hack-Regular.ttf", "Hack-Bold.ttf"),
+    "fonts-inter": ("Inter-Regular.otf", "Inter-Bold.otf"),
+    "fonts-jetbrains-mono": ("JetBrainsMono-Regular.ttf", "JetBrainsMono-Bold.ttf"),
+    "fonts-lato": ("Lato-Regular.ttf", "Lato-Black.ttf"),
     "fonts-liberation": (
         "LiberationMono-Regular.ttf",
         "LiberationSans-Regular.ttf",
         "LiberationSansNarrow-Bold.ttf",
         "LiberationSerif-Regular.ttf",
     ),
-    "fonts-linuxlibertine": (
-        "LinBiolinum_R.otf",
-        "LinLibertine_R.otf",
-        "LinLibertine_RB.otf",
-    ),
-    "fonts-noto-core": (
-        "NotoSans-Regular.ttf",
-        "NotoSans-Bold.ttf",
-        "NotoSerif-Regular.ttf",
-        "NotoSerif-Bold.ttf",
-    ),
-    "fonts-oldstandard": (
-        "OldStandard-Regular.ttf",
-        "OldStandard-Bold.ttf",
-    ),
-    "fonts-open-sans": (
-        "OpenSans-Regular.ttf",
-        "OpenSans-Bold.ttf",
-    ),
-    "fonts-roboto-unhinted": (
-        "Roboto-Regular.ttf",
-        "Roboto-Bold.ttf",
-    ),
+    "fonts-linuxlibertine": ("LinBiolinum_R.otf", "LinLibertine_R.otf", "LinLibertine_RB.otf"),
+    "fonts-noto-core": ("NotoSans-Regular.ttf", "NotoSans-Bold.ttf", "NotoSerif-Regular.ttf", "NotoSerif-Bold.ttf"),
+    "fonts-oldstandard": ("OldStandard-Regular.ttf", "OldStandard-Bold.ttf"),
+    "fonts-open-sans": ("OpenSans-Regular.ttf", "OpenSans-Bold.ttf"),
+    "fonts-roboto-unhinted": ("Roboto-Regular.ttf", "Roboto-Bold.ttf"),
     "fonts-sil-gentium": ("Gentium-R.ttf",),
     "fonts-urw-base35": (
         "C059-Roman.otf",
@@ -109,10 +61,7 @@ FONTS: dict[str, tuple[str, ...]] = {
         "URWGothic-Book.otf",
         "URWGothic-Demi.otf",
     ),
-    "fonts-vollkorn": (
-        "Vollkorn-Regular.ttf",
-        "Vollkorn-Bold.ttf",
-    ),
+    "fonts-vollkorn": ("Vollkorn-Regular.ttf", "Vollkorn-Bold.ttf"),
 }
 """By Debian package, upright faces that have all of ``SIGNS``."""
 

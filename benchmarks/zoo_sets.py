@@ -227,6 +227,16 @@ def pictures(name: str, counts: dict[str, int] | None = None) -> Maker:
     return made
 
 
+def gray_arrays(name: str, kind: str) -> Maker:
+    """The pictures of one class as arrays: a single folder has no classes to be read from folders."""
+
+    def made(sources: Sources) -> Arrays:
+        found = [np.asarray(Image.open(file).convert("L")) for file in sources.pictures(name)[kind]]
+        return Arrays(np.stack(found), np.zeros(len(found), dtype=np.int64))
+
+    return made
+
+
 def nothing(images: Callable[[np.random.Generator], npt.NDArray[np.floating]]) -> Maker:
     """Images of noise."""
 
@@ -314,7 +324,7 @@ SETS: dict[str, ZooSet] = {
     "signs-13-unequal": ZooSet(13, "unequal", "design", printed(DISTINCT[:13], geometric(13, 800, 40))),
     "signs-8-photo": ZooSet(8, "photographic background", "design", on_photographs("ABEHKMR&", 400, "cifar10", True)),
     "fours": ZooSet(1, "one class", "design", subset("mnist", {4: 5_000})),
-    "hands": ZooSet(1, "one class", "design", pictures("mednist", {"Hand": 1_000})),
+    "hands": ZooSet(1, "one class", "design", gray_arrays("mednist", "Hand")),
     "noise-uniform": ZooSet(0, "noise", "design", nothing(uniform_noise)),
     "noise-pink": ZooSet(0, "noise", "design", nothing(pink_noise)),
     "mednist": ZooSet(6, "photographs", "design", pictures("mednist")),
