@@ -73,7 +73,7 @@ def ours(source: str | Path, run: Path, words: Sequence[object]) -> dict[str, An
         "n_clusters": result["n_clusters_both"],
         **{name: result[f"{name}_both"] for name in ("acc", "nmi", "ari")},
         "verdict": result["verdict"]["strength"],
-        "levels": " ".join(str(level[0]) for level in result["merge"]["levels"]),
+        "levels": " ".join(str(level[0]) for level in (result["merge"] or {"levels": []})["levels"]),
         "seconds": round(spent, 1),
         "bank": "computed" if "features of pictures" in printed else "cached",
     }

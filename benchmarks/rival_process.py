@@ -94,36 +94,51 @@ RIVALS = {
 
 
 class RivalProcess:
-    """A process that runs what it is asked for, one request after the other. Use it in a ``with`` statement."""
+    """A process that runs what it is asked for, one request after the other. Use it in a ``with`` statement.
+
+    It starts with the first request, and anew after a request that ended it.
+    """
 
     def __init__(self, threads: int, python: str | None = None) -> None:
-        environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
-        words = [python or sys.executable, __file__, str(threads)]
-        self._process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+        self._words = [python or sys.executable, __file__, str(threads)]
+        self._environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
+        self._process: subprocess.Popen[str] | None = None
 
     def fit(self, request: Request, vectors: Vectors) -> Found:
         """The labels of vectors. (N, D) -> (N,)"""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         with tempfile.TemporaryDirectory() as folder:
             files = [Path(folder) / "vectors.npy", Path(folder) / "labels.npy"]
             np.save(files[0], vectors)
-            self._process.stdin.write(json.dumps([list(request), *map(str, files)]) + "\n")
-            self._process.stdin.flush()
-            answer = self._process.stdout.readline()
-            if not answer:
-                raise RuntimeError(f"{request.method} ended with exit code {self._process.wait()}")
-            return Found(np.load(files[1]), **json.loads(answer))
+            about = self._ask(json.dumps([list(request), *map(str, files)]))
+            if about is None:
+                raise RuntimeError(f"{request.method} ended with exit code {self._end()}")
+            return Found(np.load(files[1]), **json.loads(about))
+
+    def _ask(self, line: str) -> str | None:
+        """The answer to a line; None if the process ended."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{line}\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline() or None
+
+    def _end(self) -> int:
+        """Close the process; returns its exit code."""
+        assert self._process is not None
+        with self._process as ending:
+            self._process = None
+        return ending.returncode
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *about: type[BaseException] | BaseException | TracebackType | None) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        if self._process is not None:
+            self._end()
 
 
 def answer(request: Request, vectors: Vectors, threads: int) -> tuple[Labels, dict[str, Any]]:

@@ -89,7 +89,8 @@ def ours(job: Job, options: argparse.Namespace) -> dict[str, Any]:
         words += ["--labels", "from-folders"]
     if job.input == "backbone":
         words += photos.backbone_words(options)
-    return {**photos.ours(source, run_folder(job, options), words), "settings": options.fit_options}
+    found = photos.ours(source, run_folder(job, options), words) | {"settings": options.fit_options}
+    return found if job.input == "backbone" else {name: value for name, value in found.items() if name != "bank"}
 
 
 def vectors(job: Job, options: argparse.Namespace) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
@@ -149,7 +150,7 @@ class Workers:
                 print(*job, flush=True)
                 try:
                     found = ours(job, self.options) if job.method == "ours" else rival(job, process, self.options)
-                except (subprocess.CalledProcessError, FileNotFoundError, ValueError) as error:
+                except (subprocess.CalledProcessError, OSError, RuntimeError, ValueError) as error:
                     print(f"{' '.join(map(str, job))} failed: {error}", file=sys.stderr, flush=True)
                     with self._lock:
                         self.failed.append(job)

@@ -24,14 +24,24 @@ RIVAL_MARKERS = {"umap+hdbscan": "x", "evoc": "+"}
 
 
 def draw(found: pd.DataFrame, file: Path) -> None:
-    """Write the figure."""
+    """Write the figure; without runs of ours it has the numbers of clusters only."""
+    pairs = compared(found)
     figure = Figure(figsize=(11, 5.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    left, *right = figure.subplots(1, 2 if len(pairs) else 1, squeeze=False)[0]
     numbers(left, found)
-    scores(right, found)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False, fontsize=9)
+    for axes in right:
+        scores(axes, pairs)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(render(figure, "svg"))
+
+
+def compared(found: pd.DataFrame) -> pd.DataFrame:
+    """ARI of ours and of the best rival, means over seeds: a row for each half, set of several classes and input."""
+    several = found[found["classes"] > 1]
+    own = several[several["method"] == "ours"].groupby(["half", "set", "input"])["ari"].mean()
+    rival = zoo_summary.best_rival(several).rename("rival")
+    return own.rename("own").reset_index().join(rival, on=["set", "input"]).dropna()
 
 
 def numbers(axes: Axes, found: pd.DataFrame) -> None:
@@ -64,13 +74,9 @@ def places(some: pd.DataFrame) -> pd.Series[float]:
     return some["classes"].where(some["classes"] > 0, 0.6).astype(float)
 
 
-def scores(axes: Axes, found: pd.DataFrame) -> None:
-    """ARI of ours against that of the best rival, means over the seeds of each set with at least two classes."""
-    several = found[found["classes"] > 1]
-    rival = zoo_summary.best_rival(several)
-    own = several[several["method"] == "ours"].groupby(["half", "set", "input"])["ari"].mean()
-    compared = own.rename("own").reset_index().join(rival.rename("rival"), on=["set", "input"]).dropna()
-    for half, name, kind, value, other in compared.to_numpy().tolist():
+def scores(axes: Axes, pairs: pd.DataFrame) -> None:
+    """ARI of ours against that of the best rival."""
+    for half, name, kind, value, other in pairs.to_numpy().tolist():
         place = 100 * other, 100 * value
         axes.scatter(*place, s=22, color=COLORS[half], marker=MARKERS[kind], alpha=0.75)
         axes.annotate(name, place, fontsize=5, xytext=(3, 2), textcoords="offset points")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import rows
 
 from converge_to_surprise.experiments.result_tables import ABSENT, markdown
 
@@ -19,12 +20,11 @@ CLOSE = 1.3
 
 def read(file: Path) -> pd.DataFrame:
     """The last row of every run, with ``factor``: by how much the number of clusters is off, 1 if it is not."""
-    found = pd.read_csv(file, dtype={"levels": str}).drop_duplicates(KEYS, keep="last")
-    for name in ("levels", "verdict"):
-        if name not in found:
-            found[name] = ""
+    found = pd.DataFrame(rows.read_rows(file)).drop_duplicates(KEYS, keep="last")
+    found = found.reindex(columns=[*dict.fromkeys([*found, "levels", "verdict"])], fill_value="")
+    found = found.astype(dict.fromkeys(("seed", "classes", "images", "n_clusters"), int) | {"ari": float})
     ratio = found["n_clusters"].clip(lower=1) / found["classes"].clip(lower=1)
-    return found.fillna({"levels": "", "verdict": ""}).assign(ratio=ratio, factor=np.maximum(ratio, 1 / ratio))
+    return found.assign(ratio=ratio, factor=np.maximum(ratio, 1 / ratio))
 
 
 def best_rival(found: pd.DataFrame) -> pd.Series[float]:
@@ -74,11 +74,11 @@ def summary(found: pd.DataFrame) -> str:
 
 
 def per_set(found: pd.DataFrame) -> str:
-    """A line for each set and input: what each method found, by seeds."""
+    """A line for each set and input, by the number of classes: what each method found, by seeds."""
     lines = []
     for half in HALVES:
         some = found[found["half"] == half]
-        for (name, kind), runs in some.groupby(["set", "input"], sort=False):
+        for (_, name, kind), runs in some.groupby(["classes", "set", "input"]):
             first = runs.iloc[0]
             about = [str(name), half, str(first["kind"]), f"{first['images']:,}", str(first["classes"]), str(kind)]
             lines.append([*about, *(cell for method in METHODS for cell in _cells(runs, method))])
