@@ -46,7 +46,7 @@ def compared(found: pd.DataFrame) -> pd.DataFrame:
 
 def numbers(axes: Axes, found: pd.DataFrame) -> None:
     """K̂ against K of every run; noise stands left of one class."""
-    ends = np.array([0.45, 150])
+    ends = np.array([0.9, 150])
     axes.fill_between(ends, ends / zoo_summary.CLOSE, ends * zoo_summary.CLOSE, color="0.92", linewidth=0)
     axes.plot(ends, ends, color="0.6", linewidth=0.8)
     for method, marker in RIVAL_MARKERS.items():
@@ -62,7 +62,7 @@ def numbers(axes: Axes, found: pd.DataFrame) -> None:
                 axes.scatter(
                     places(some), some["n_clusters"], s=20, color=color, marker=marker, alpha=0.75, label=label
                 )
-    axes.set(xscale="log", yscale="log", xlabel="classes", ylabel="clusters found", xlim=tuple(ends))
+    axes.set(xscale="log", yscale="log", xlabel="classes", ylabel="clusters found", xlim=(0.45, ends[1]))
     ticks = [0.6, 1, 2, 5, 10, 20, 50, 100]
     axes.set_xticks(ticks, ["noise", *map(str, ticks[1:])])
     axes.set_yticks(ticks[1:], list(map(str, ticks[1:])))
