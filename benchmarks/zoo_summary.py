@@ -67,10 +67,10 @@ def summary(found: pd.DataFrame) -> str:
                 if wanted.any():
                     lines.append([half, kind, title, *figures(several[wanted], rival)])
     header = (
-        "half|input|method|sets|runs|median of \\|K̂/K - 1\\||K̂ within a factor of 1.3|worst factor|K among the levels|"
-        "mean ARI|ARI, more than the best rival|least"
+        "half|input|method|sets|runs|median relative error of K̂|K̂ within a factor of 1.3|worst factor|"
+        "K among the levels|mean ARI|ARI, more than the best rival|least"
     )
-    return markdown(header.replace("\\|", "\0").split("|"), lines).replace("\0", "\\|")
+    return markdown(header.split("|"), lines)
 
 
 def per_set(found: pd.DataFrame) -> str:
