@@ -155,13 +155,15 @@ def nearest_neighbors(
     threads: int,
     network: ClusterNetwork | None = None,
     features: Tensor | None = None,
+    count: int | None = None,
 ) -> Tensor:
-    """Neighbors of every image (N, config.relaxed.neighbors): by pixels or, given a network, by its features.
+    """Neighbors of every image, by pixels or, given a network, by its features. (N, count)
 
-    ``features``: both views' features of all images (N, 2, D), if they are known.
+    ``features``: both views' features of all images (N, 2, D), if they are known. ``count``: by default
+    config.relaxed.neighbors.
     """
     positions = pool_positions(len(images), config.seed)
-    count = config.relaxed.neighbors
+    count = config.relaxed.neighbors if count is None else count
     if config.views.stored:  # a head does not change the features of the images
         network = None
     if network is not None and len(images) <= LIMIT:
