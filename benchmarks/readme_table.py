@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import rows
+import zoo_summary as zoo_rows
 
 from converge_to_surprise.experiments import result_tables as tables
 from converge_to_surprise.experiments.plan import FULL, VARIANTS
@@ -162,6 +163,16 @@ def unequal(folder: Path) -> str:
     return markdown(["seed", "first initialization", "second initialization", "selected"], lines)
 
 
+def zoo(folder: Path) -> str:
+    """What each method finds on each set of the zoo."""
+    return zoo_rows.per_set(zoo_rows.read(folder / "zoo.csv"))
+
+
+def zoo_summary(folder: Path) -> str:
+    """How well the number of clusters is found on both halves of the zoo."""
+    return zoo_rows.summary(zoo_rows.read(folder / "zoo.csv"))
+
+
 def folders(folder: Path) -> str:
     """ACC of held-out images when the digits are read from files."""
     found = newest(folder, "folders", "kind", "form", "seed")
@@ -281,7 +292,20 @@ def _quantity(row: Any) -> str:
 TABLES: dict[str, Callable[[Path], str]] = {
     **{
         made.__name__: made
-        for made in (table1, results, ablation, rivals, subsets, unequal, folders, faults, fuzz, bigdata)
+        for made in (
+            table1,
+            results,
+            ablation,
+            rivals,
+            subsets,
+            unequal,
+            zoo,
+            zoo_summary,
+            folders,
+            faults,
+            fuzz,
+            bigdata,
+        )
     },
     **{name: speed(name) for name in SPEED},
 }
