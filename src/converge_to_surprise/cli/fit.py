@@ -238,10 +238,9 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
             write_report(run, dataset.train)
         say(console, f"report: {run.report}")
     config = search.config
-    repeat = f"seed {config.seed} with {config.threads} thread{'s' * (config.threads != 1)}"
-    say(
-        console, f"{search.seconds:.0f} s, run in {run.path} ({repeat}; another number of threads gives other clusters)"
-    )
+    repeat = f"seed {config.seed} with {config.threads} thread{'s' * (config.threads != 1)} in {config.precision}"
+    others = "another number of threads or another precision gives other clusters"
+    say(console, f"{search.seconds:.0f} s, run in {run.path} ({repeat}; {others})")
 
 
 def show_help(words: Sequence[str], console: Console) -> None:

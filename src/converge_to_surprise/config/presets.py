@@ -119,7 +119,10 @@ def resolve(
             consolidation=Consolidation(logit_scale=10.0),
         )
     if search == "relaxed":
-        return replace(_relaxed(config, images), n_init=N_INIT if preset == "fast" else 1)
+        if preset == "paper":
+            return _relaxed(config, images)
+        # Whether the user's own backbone can be trained in 16 bits is not known.
+        return replace(_relaxed(config, images), n_init=N_INIT, precision="float32" if backbone else "auto")
     return _paper_evolution(config, dataset, images) if preset == "paper" else _small_evolution(config, images)
 
 

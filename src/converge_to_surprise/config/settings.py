@@ -14,7 +14,7 @@ from .checks import MOST, check
 from .stage import Stage
 
 SearchName = Literal["evolution", "relaxed"]
-Precision = Literal["float32", "tf32", "bfloat16", "float16"]
+Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True)
@@ -261,8 +261,8 @@ class Config:
     device: str = "auto"
     """Device to compute on: cuda, cuda:1, mps or cpu; auto: the first of cuda, mps and cpu that is available."""
     precision: Precision = "float32"
-    """Number format in training: float32; tf32 or float16 (CUDA), bfloat16 (CUDA, CPU). Inference is always in
-    float32."""
+    """Number format in training: float32; tf32 or float16 (CUDA), bfloat16 (CUDA, CPU); auto: bfloat16 on a CPU that
+    computes with it, float32 elsewhere. Inference is always in float32."""
     checkpoint_seconds: float = 60.0
     """Longest time between two checkpoints in seconds; 0: one after every step."""
     schedule: tuple[Stage, ...] = (Stage("explore", "evolution", 1),)
