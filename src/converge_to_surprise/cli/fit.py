@@ -17,6 +17,7 @@ from ..config.describe import field_docs, leaf
 from ..config.files import overlay, read
 from ..config.images import Color, LabelSource
 from ..config.presets import COMPONENTS, KNOWN_SIZES, PresetName, canonical, on_features, resolve, with_backbone
+from ..config.text import one_line
 from .arguments import SourceName
 from .output import say, warn
 from .parser import parse
@@ -95,6 +96,7 @@ ADVICE = (
 
 
 def execute(request: Request, console: Console) -> None:
+    say(console, one_line(f"reading {request.command.source}"))  # first: importing torch takes seconds
     from ..config.images import ImageOptions, check_image_size
     from ..data.store import check_clusterable
     from ..distributed import launch

@@ -68,7 +68,6 @@ class Trainer:
         self.seconds = 0.0
         self.optimizer: Optimizer | None = None
         self.neighbors: Tensor | None = None
-        self.pool_images = neighbors.PoolImages(images, config.seed)
         self.merge_features: Tensor | None = None
         """Both views' features of all images at the last merge (N, 2, D), unless the run was resumed after it."""
         self._merge_step: int | None = None
@@ -137,7 +136,7 @@ class Trainer:
         if shard is not None:
             positions, partners = shard.of(positions), shard.of(partners)
         pixels = self.images[positions]
-        pairs = relaxed.Pairs(pixels, self.pool_images.partners(pixels, positions, partners), group, shard)
+        pairs = relaxed.Pairs(pixels, neighbors.partner_images(self.images, partners), group, shard)
         info = relaxed.StepInfo(step.number, step.in_stage, step.progress, refining)
         labels = relaxed.relaxed_step(self.network, self.optimizer, pairs, self.config, info)
         # The middle head has the middle diversity floor.
@@ -166,7 +165,7 @@ class Trainer:
         sample = torch.randperm(len(features), generator=generator)[:AGREEMENT_SAMPLE]
         labels = logits_of(self.network, features[sample, 0]).argmax(-1).reshape(len(sample), -1)
         result = merge.select_head(trees, counts.neighbor, labels.numpy(), self.config)
-        evidence = head_fusion.Evidence(features, self.neighbors, trees, result)
+        evidence = head_fusion.Evidence(features, neighbors.links_within(self.neighbors, positions), trees, result)
         fused = head_fusion.fuse_heads(self.network, self.images, evidence, self.config, step.number)
         self.networks = Networks(fused, self.network.select_head(result.head), result)
         self.optimizer = None  # its state refers to replaced parameters
