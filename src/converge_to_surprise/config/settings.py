@@ -14,6 +14,8 @@ from .checks import MOST, check
 from .stage import Stage
 
 SearchName = Literal["evolution", "relaxed"]
+MAX_OUTPUTS = 4096
+"""Largest number of outputs of a head, also of one that has grown."""
 Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
 
 
@@ -171,6 +173,13 @@ class Relaxed:
     """View j may come from one of this many nearest neighbors of the image."""
     neighbor_prob: float = 0.5
     """Probability that it does."""
+    graph_neighbors: int = 15
+    """Links of each image in the neighbor graph whose clusterings the heads imitate in a graph stage."""
+    resolutions: tuple[float, float] = (0.5, 8.0)
+    """Resolution of the clustering of the neighbor graph from which the first and the last head start; the others lie
+    between them in equal ratios. A higher resolution gives more clusters."""
+    grow: bool = False
+    """Add outputs if the finest of these clusterings has more clusters than max_clusters."""
     diversity: float = 1.0
     """Weight of the penalty on heads with too few clusters, while it lasts."""
     diversity_floor: tuple[float, float] = (10.0, 24.0)
@@ -188,6 +197,9 @@ class Relaxed:
         check(0 < (rate := self.refine_learning_rate) < math.inf, "relaxed.refine_learning_rate", rate, "above 0")
         check(self.neighbors >= 1, "relaxed.neighbors", self.neighbors, "at least 1")
         check(0 <= self.neighbor_prob <= 1, "relaxed.neighbor_prob", self.neighbor_prob, "a probability from 0 to 1")
+        check(self.graph_neighbors >= 1, "relaxed.graph_neighbors", self.graph_neighbors, "at least 1")
+        low, high = spread = self.resolutions
+        check(0 < low <= high < math.inf, "relaxed.resolutions", spread, "two numbers above 0, the smaller first")
         check(0 <= self.diversity < math.inf, "relaxed.diversity", self.diversity, "at least 0")
         low, high = floor = self.diversity_floor
         check(1 <= low <= high < math.inf, "relaxed.diversity_floor", floor, "two numbers from 1, the smaller first")
@@ -280,7 +292,7 @@ class Config:
         check(0 <= self.threads <= 1024, "threads", self.threads, "from 0 to 1024")
         check(1 <= self.processes <= 1024, "processes", self.processes, "from 1 to 1024")
         check(1 <= self.n_init <= 1000, "n_init", self.n_init, "from 1 to 1000")
-        check(2 <= self.max_clusters <= 4096, "max_clusters", self.max_clusters, "from 2 to 4096")
+        check(2 <= self.max_clusters <= MAX_OUTPUTS, "max_clusters", self.max_clusters, f"from 2 to {MAX_OUTPUTS}")
         wanted = self.n_clusters
         check(wanted is None or wanted >= 1, "n_clusters", wanted, "at least 1, or absent to read it from the data")
         most = self.max_clusters

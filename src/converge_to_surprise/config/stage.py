@@ -8,7 +8,7 @@ from typing import Literal
 
 from .checks import MOST, SettingError, check
 
-StageKind = Literal["evolution", "relaxed", "merge", "refine", "consolidate"]
+StageKind = Literal["evolution", "graph", "relaxed", "merge", "refine", "consolidate"]
 
 
 @dataclass(frozen=True)

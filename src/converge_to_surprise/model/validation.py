@@ -78,7 +78,7 @@ def check_merge_result(merged: dict[str, Any], n_outputs: int) -> None:
     require(len(steps) < n_outputs and is_count(merged["n_clusters"]) and is_count(merged["head"]), "merge tree")
     require(1 <= merged["n_clusters"] == len(merged["outputs"]), "n_clusters")
     levels: list[Any] = merged["levels"]
-    require(all(len(level) == 5 and is_count(level[0]) and level[0] >= 2 for level in levels), "levels")
+    require(all(len(level) == 5 and is_count(level[0]) and level[0] >= 1 for level in levels), "levels")
     for numbers in (merged["boundaries"].values(), merged["information"], merged["agreement"], *levels):
         require(all(map(is_number, numbers)), "merge tree")
 

@@ -148,15 +148,16 @@ def nearest_neighbors(
     threads: int,
     network: ClusterNetwork | None = None,
     features: Tensor | None = None,
+    count: int | None = None,
 ) -> Tensor:
-    """Neighbors of every image (N, config.relaxed.neighbors): by pixels or, given a network, by its features.
+    """Neighbors of every image, by pixels or, given a network, by its features. (N, count)
 
     Up to ``EXACT`` images the search is exact. ``features``: both views' features of all images (N, 2, D), if they
-    are known.
+    are known. ``count``: by default config.relaxed.neighbors.
     """
+    count = config.relaxed.neighbors if count is None else count
     if config.views.stored:  # a head does not change the features of the images
         network = None
-    count = config.relaxed.neighbors
     if network is not None and len(images) <= LIMIT:
         mean = (view_features(network, images, config.views) if features is None else features).mean(1)
         points = Whitening.of(mean)(mean)
