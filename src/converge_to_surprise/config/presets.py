@@ -118,7 +118,9 @@ def resolve(
             consolidation=Consolidation(logit_scale=10.0),
         )
     if search == "relaxed":
-        return _relaxed(config, images)
+        # Whether the user's own backbone can be trained in 16 bits is not known.
+        lowered = preset == "fast" and not backbone
+        return replace(_relaxed(config, images), precision="auto" if lowered else "float32")
     return _paper_evolution(config, dataset, images) if preset == "paper" else _small_evolution(config, images)
 
 

@@ -16,7 +16,7 @@ from .stage import Stage
 SearchName = Literal["evolution", "relaxed"]
 MAX_OUTPUTS = 4096
 """Largest number of outputs of a head, also of one that has grown."""
-Precision = Literal["float32", "tf32", "bfloat16", "float16"]
+Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True)
@@ -276,8 +276,8 @@ class Config:
     device: str = "auto"
     """Device to compute on: cuda, cuda:1, mps or cpu; auto: the first of cuda, mps and cpu that is available."""
     precision: Precision = "float32"
-    """Number format in training: float32; tf32 or float16 (CUDA), bfloat16 (CUDA, CPU). Inference is always in
-    float32."""
+    """Number format in training: float32; tf32 or float16 (CUDA), bfloat16 (CUDA, CPU); auto: bfloat16 on a CPU that
+    computes with it, float32 elsewhere. Inference is always in float32."""
     checkpoint_seconds: float = 60.0
     """Longest time between two checkpoints in seconds; 0: one after every step."""
     schedule: tuple[Stage, ...] = (Stage("explore", "evolution", 1),)
