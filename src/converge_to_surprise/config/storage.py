@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import tempfile
@@ -119,6 +120,13 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def encode_csv(rows: Iterable[Iterable[Any]]) -> bytes:
+    """The text of a table; names of files that are no valid text keep their bytes."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8", "surrogateescape")
 
 
 def write_json(path: Path, data: Any) -> None:
