@@ -41,7 +41,7 @@ function renderLevels() {
     if (wide) last = at;
     const tell = () => { find("cut-evidence").textContent = words; };
     const mark = make("button", { type: "button", class: level.clusters === ownLevel() ? "level taken" : "level", title: words,
-      "aria-label": words, "aria-pressed": level.clusters === state.level, "data-clusters": level.clusters, onclick: () => setLevel(level.clusters),
+      "aria-label": words, "aria-pressed": String(level.clusters === state.level), "data-clusters": level.clusters, onclick: () => setLevel(level.clusters),
       onmouseenter: tell, onfocus: tell, onmouseleave: tellPresent, onblur: tellPresent }, wide ? String(level.clusters) : "\u00a0");
     mark.style.left = `${at}px`;
     return mark;
