@@ -210,6 +210,7 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
     from ..report.live import serve
     from ..report.page import write_report
     from ..runs import session
+    from ..runs.duplicates import duplicates_line, read_duplicates
     from ..runs.progress import ProgressDisplay
     from ..runs.result import levels_text, selection_text
     from .output import cluster_table, score_lines
@@ -228,13 +229,15 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
         assessment, merge_result, verdict = session.train_with_workers(run, search, dataset, readers)
     console.print(cluster_table(assessment, class_names=dataset.train.class_names))
     say(console, score_lines(assessment))
-    if merge_result is not None and (text := levels_text(merge_result.levels, merge_result.n_clusters)):
+    if merge_result is not None and (text := levels_text(merge_result.reachable_levels, merge_result.n_clusters)):
         say(console, f"{text}; `cts predict --n-clusters` and the page show the others")
     say(console, verdict.text)
     if (initializations := search.summary()) is not None:
         say(console, f"selected: {selection_text(initializations)}")
     if files and dataset.quarantine:  # again: the first time may have scrolled away
         say(console, files)
+    if groups := read_duplicates(run.duplicates, dataset.train.names, len(dataset.train)):
+        say(console, duplicates_line(groups, run.duplicates))
     if watching.report:
         with console.status("making the report"):
             write_report(run, dataset.train)

@@ -24,10 +24,11 @@ from .content import Pictures, gather
 
 PROGRAMS = {
     "report": (
-        "dom", "palette", "groups", "edits", "thumbs", "cards", "gallery", "map", "tree", "charts", "classes", "live",
-        "report",
+        "dom", "palette", "groups", "edits", "thumbs", "similar", "cards", "gallery", "cut", "map", "tree", "charts",
+        "classes", "live", "report",
     ),
     "compare": ("dom", "palette", "charts", "flow", "compare"),
+    "similar": ("dom", "theme"),
 }  # fmt: skip
 """The files of a page's program, in order."""
 CHART_LIBRARY = "uPlot.iife.min.js"
@@ -84,7 +85,8 @@ def _hashed(text: str) -> str:
 
 def _program(kind: str) -> str:
     parts = "\n".join(_static(f"{name}.js") for name in PROGRAMS[kind])
-    return f"{_static(CHART_LIBRARY)}\n(() => {{\n'use strict';\n{parts}\n}})();\n"
+    library = _static(CHART_LIBRARY) if "charts" in PROGRAMS[kind] else ""
+    return f"{library}\n(() => {{\n'use strict';\n{parts}\n}})();\n"
 
 
 def _static(name: str) -> str:

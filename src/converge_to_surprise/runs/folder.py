@@ -12,6 +12,7 @@ RUN/training.safetensors the probabilities of every cluster for every training i
 RUN/projection.safetensors the principal components of a backbone's features (runs with a backbone)
 RUN/clusters.json       names, merges and noise marks (after `cts relabel`)
 RUN/report.html         the report page (when finished)
+RUN/duplicates.csv      images that show the same picture twice
 RUN/quarantine.csv      skipped files with the reason (folders of pictures)
 """
 
@@ -111,6 +112,7 @@ class RunFolder:
         self.training = path / "training.safetensors"
         self.projection = path / "projection.safetensors"
         self.annotations = path / "clusters.json"
+        self.duplicates = path / "duplicates.csv"
         self.quarantine = path / "quarantine.csv"
         self.report = path / "report.html"
         self.force = False
@@ -121,7 +123,7 @@ class RunFolder:
     def _files(self) -> tuple[Path, ...]:
         """The files of a run, in the order in which an earlier run is removed."""
         result = (self.result, self.labels, self.exemplars, self.model, self.outputs, self.training, self.projection)
-        return (*result, self.annotations, self.quarantine, self.report, self.history, self.config)
+        return (*result, self.annotations, self.duplicates, self.quarantine, self.report, self.history, self.config)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:

@@ -24,7 +24,7 @@ def read_result(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: it has no time")
     if (inits := result.get("initializations")) is not None and not _are_initializations(inits):
         raise ValueError(f"{path} is damaged: its initializations are not valid")
-    if not _is_verdict(result.get("verdict")):
+    if not is_verdict(result.get("verdict")):
         raise ValueError(f"{path} is damaged: it has no verdict")
     if (merged := result.get("merge")) is not None and not (isinstance(merged, dict) and _are_levels(merged)):
         raise ValueError(f"{path} is damaged: its levels are not valid")
@@ -47,7 +47,8 @@ def _are_initializations(value: object) -> bool:
     return 0 <= selected < len(seeds) == len(found) and all(map(is_number, [*seeds, *found]))
 
 
-def _is_verdict(value: object) -> bool:
+def is_verdict(value: object) -> bool:
+    """Whether plain data are those of a verdict."""
     if not isinstance(value, dict) or value.get("strength") not in get_args(Strength):
         return False
     lists = [value.get("reasons"), value.get("advice")]
@@ -56,7 +57,9 @@ def _is_verdict(value: object) -> bool:
 
 def _are_levels(merged: dict[str, Any]) -> bool:
     levels = merged.get("levels")
-    if not isinstance(levels, list) or not isinstance(merged.get("n_clusters"), int):
+    if not isinstance(levels, list) or not isinstance(merged.get("steps"), list):
+        return False
+    if not isinstance(merged.get("n_clusters"), int):
         return False
     return all(isinstance(level, list) and len(level) == 5 and all(map(is_number, level)) for level in levels)
 
@@ -71,7 +74,8 @@ def levels_of(result: dict[str, Any]) -> str:
     merged = result["merge"]
     if merged is None:
         return ""
-    return levels_text([Level(*level) for level in merged["levels"]], merged["n_clusters"]).removeprefix("levels: ")
+    levels = [Level(*level) for level in merged["levels"] if level[0] <= len(merged["steps"]) + 1]
+    return levels_text(levels, merged["n_clusters"]).removeprefix("levels: ")
 
 
 def levels_text(levels: Sequence[Level], n_clusters: int) -> str:
@@ -79,13 +83,15 @@ def levels_text(levels: Sequence[Level], n_clusters: int) -> str:
 
     >>> levels_text([Level(10, 1.2, 2.1, 0.97, 0.8), Level(4, 0.9, 1.2, 0.99, 0.9)], 10)
     'levels: 10 clusters (selected, evidence 1.20), 4 (0.90)'
+    >>> levels_text([Level(1, 1.2, 0, 1, 1), Level(4, 0.9, 1.2, 0.99, 0.9)], 1)
+    'levels: 1 cluster (selected, evidence 1.20), 4 (0.90)'
     """
     if all(level.n_clusters == n_clusters for level in levels):
         return ""
     parts: list[str] = []
     for level in levels:
         chosen = "selected, evidence " if level.n_clusters == n_clusters else ""
-        unit = " clusters" if not parts else ""
+        unit = "" if parts else " cluster" if level.n_clusters == 1 else " clusters"
         parts.append(f"{level.n_clusters}{unit} ({chosen}{level.evidence:.2f})")
     return f"levels: {', '.join(parts)}"
 
