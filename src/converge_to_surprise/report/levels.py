@@ -16,8 +16,9 @@ from .image_data import ImageData, Integers, cluster_numbers
 def levels(model: Model, data: ImageData, classes: Integers | None) -> dict[str, Any]:
     """For each number of clusters the group of every cluster or subcluster.
 
-    Up to the run's own number of clusters the groups are made of clusters, beyond it of subclusters. Groups are numbered as
-    `cts predict --n-clusters` numbers them: 0 is the largest. ``stable``: the levels of the run with their evidence.
+    Up to the run's own number of clusters the groups are made of clusters, beyond it of subclusters. Groups are
+    numbered as `cts predict --n-clusters` numbers them: 0 is the largest. ``stable``: the levels of the run with their
+    evidence.
     """
     if model.merge_result is None or model.unmerged is None:
         own = finest = len(data.assessment.clusters)
