@@ -17,6 +17,7 @@ from ..config.describe import field_docs, leaf
 from ..config.files import overlay, read
 from ..config.images import Color, LabelSource
 from ..config.presets import COMPONENTS, KNOWN_SIZES, PresetName, canonical, on_features, resolve, with_backbone
+from ..config.text import one_line
 from .arguments import SourceName
 from .output import say, warn
 from .parser import parse
@@ -95,6 +96,7 @@ ADVICE = (
 
 
 def execute(request: Request, console: Console) -> None:
+    say(console, one_line(f"reading {request.command.source}"))  # first: importing torch takes seconds
     from ..config.images import ImageOptions, check_image_size
     from ..data.store import check_clusterable
     from ..distributed import launch
@@ -238,10 +240,9 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
             write_report(run, dataset.train)
         say(console, f"report: {run.report}")
     config = search.config
-    repeat = f"seed {config.seed} with {config.threads} thread{'s' * (config.threads != 1)}"
-    say(
-        console, f"{search.seconds:.0f} s, run in {run.path} ({repeat}; another number of threads gives other clusters)"
-    )
+    repeat = f"seed {config.seed} with {config.threads} thread{'s' * (config.threads != 1)} in {config.precision}"
+    others = "another number of threads or another precision gives other clusters"
+    say(console, f"{search.seconds:.0f} s, run in {run.path} ({repeat}; {others})")
 
 
 def show_help(words: Sequence[str], console: Console) -> None:

@@ -85,7 +85,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         CPU threads; None: one for each CPU that the process may use, however busy they are. The same ``random_state``
         gives other clusters with another number of threads: give ``n_threads`` to repeat a result on another machine.
     random_state : int, RandomState or None
-        Seed. Results repeat with the same version, device and ``n_threads``.
+        Seed. Results repeat with the same version, device, precision and ``n_threads``. ``settings={"precision":
+        "auto"}``, the default, is bfloat16 on a CPU that computes with it and float32 elsewhere.
     verbose : bool
         Show a progress bar.
 
