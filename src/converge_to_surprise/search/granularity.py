@@ -13,8 +13,8 @@ at most as at n + 1. I alone grows with n, A and φ alone favor few clusters; th
 scale. Collections have structure at several scales: every local maximum of E is a level, and the highest one is
 selected. Where no number has much evidence, everything in one cluster is a level too.
 
-On stored features the temperature of the search is higher, and heads that start with many clusters give up those that do
-not hold by themselves. There the number that they end with is known, and the last factor is left out.
+On stored features the temperature of the search is higher, and heads that start with many clusters lose those that do
+not hold. There the number that they end with is known, and the last factor is left out.
 """
 
 from __future__ import annotations
