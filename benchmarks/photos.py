@@ -52,7 +52,7 @@ def classes_of(run: Path, source: str) -> npt.NDArray[np.int64]:
     from converge_to_surprise.runs.folder import RunFolder
 
     shape = RunFolder.open(run).description().shape
-    labels = datasets.load(source, reading=ImageOptions(labels="from-folders"), shape=shape).train.labels
+    labels = datasets.load(source, options=ImageOptions(labels="from-folders"), shape=shape).train.labels
     assert labels is not None
     return labels
 

@@ -1,4 +1,4 @@
-"""What else finds clusters without being told their number: UMAP + HDBSCAN and EVoC, on pixels of the training images.
+"""Other methods that find the number of clusters: UMAP + HDBSCAN and EVoC, on pixels of the training images.
 
     pip install '.[benchmarks]'
     python benchmarks/rivals.py [--data mnist usps ...] [--methods evoc umap+hdbscan] [--seeds 0 1 2 3 4]

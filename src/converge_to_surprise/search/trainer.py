@@ -1,4 +1,4 @@
-"""One initialization from its first step to its last, one record per step. It knows nothing of files or screens.
+"""One initialization from its first step to its last, one record per step. It touches no file and prints nothing.
 
     trainer = Trainer(images, config)
     for record in trainer.run():
@@ -70,7 +70,6 @@ class Trainer:
         self.neighbors: Tensor | None = None
         self.targets: Tensor | None = None
         """The clusters that the heads imitate in a graph stage, and started from afterwards. (N, heads)"""
-        self.pool_images = neighbors.PoolImages(images, config.seed)
         self.merge_features: Tensor | None = None
         """Both views' features of all images at the last merge (N, 2, D), unless the run was resumed after it."""
         self._merge_step: int | None = None
@@ -138,7 +137,7 @@ class Trainer:
             positions, partners = shard.of(positions), shard.of(partners)
         pixels = self.images[positions]
         targets = self.targets[positions] if step.kind == "graph" and self.targets is not None else None
-        others = self.pool_images.partners(pixels, positions, partners)
+        others = neighbors.partner_images(self.images, partners)
         pairs = relaxed.Pairs(pixels, others, targets, group, shard)
         info = relaxed.StepInfo(step.number, step.in_stage, step.progress, refining=step.kind == "refine")
         labels = relaxed.relaxed_step(self.network, self.optimizer, pairs, self.config, info)
@@ -189,7 +188,7 @@ class Trainer:
         sample = torch.randperm(len(features), generator=generator)[:AGREEMENT_SAMPLE]
         labels = logits_of(self.network, features[sample, 0]).argmax(-1).reshape(len(sample), -1)
         result = merge.select_head(trees, counts.neighbor, labels.numpy(), self.config)
-        evidence = head_fusion.Evidence(features, self.neighbors, trees, result)
+        evidence = head_fusion.Evidence(features, neighbors.links_within(self.neighbors, positions), trees, result)
         fused = head_fusion.fuse_heads(self.network, self.images, evidence, self.config, step.number)
         self.networks = Networks(fused, self.network.select_head(result.head), result)
         self.optimizer = None  # its state refers to replaced parameters
