@@ -90,7 +90,7 @@ def boxed(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
 def test_fit_writes_a_run(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} - {".lock"} == {
         "config.json", "history.jsonl", "checkpoints", "result.json", "labels.csv", "model.safetensors",
-        "outputs.safetensors", "training.safetensors", "exemplars.csv",
+        "outputs.safetensors", "training.safetensors", "exemplars.csv", "duplicates.csv",
     }  # fmt: skip
     config = json.loads((finished / "config.json").read_text())
     assert config["config"]["evolution"]["sigma"] == 0.1
