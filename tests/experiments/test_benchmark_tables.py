@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import readme_table
+import rival_process
 import rivals
 import rows
 from hypothesis import given
@@ -211,4 +212,4 @@ def test_rivals_run_the_threads_last_and_umap_without_a_seed_there() -> None:
 
 @pytest.mark.parametrize(("images", "size"), [(70_000, 500), (60_000, 428), (1_000, 10)])
 def test_smallest_cluster_is_in_proportion_to_that_of_the_documentation(images: int, size: int) -> None:
-    assert rivals.min_cluster_size(images) == size
+    assert rival_process.min_cluster_size(images) == size

@@ -191,7 +191,7 @@ def with_backbone(config: Config, side: int, images: int) -> Config:
     batch_size = min(FEATURE_BATCH, images)
     relaxed = replace(config.relaxed, batch_size=batch_size, temperature=FEATURE_TEMPERATURE, learning_rate=5e-3)
     # On frozen features many boundaries are weak, and the weakest ones alone would chain clusters together.
-    merge = replace(config.merge, linkage="information")
+    merge = replace(config.merge, linkage="information", evidence="agreement")
     # One round: the features, and with them the neighbor graph, stay the same.
     schedule = _relaxed_schedule((FEATURE_STEPS,), FEATURE_REFINE_STEPS, batch_size / images)
     return replace(config, schedule=schedule, relaxed=relaxed, merge=merge)

@@ -132,7 +132,7 @@ class Evolution:
     """Score to maximize: surprise or orderliness (from Python: any function of two label sequences)."""
     chunk_size: int = 0
     """Views that pass through the first layer at once; affects speed and memory only. 0: what fits the CPU's cache or
-    the GPU's free memory."""
+    half of the GPU's memory."""
 
     def __post_init__(self) -> None:
         check(
@@ -172,7 +172,7 @@ class Relaxed:
     neighbors: int = 5
     """View j may come from one of this many nearest neighbors of the image."""
     neighbor_prob: float = 0.5
-    """Probability that it does."""
+    """Probability that view j comes from a neighbor."""
     graph_neighbors: int = 15
     """Links of each image in the neighbor graph whose clusterings the heads imitate in a graph stage."""
     resolutions: tuple[float, float] = (0.5, 8.0)
@@ -181,7 +181,7 @@ class Relaxed:
     grow: bool = False
     """Add outputs if the finest of these clusterings has more clusters than max_clusters."""
     diversity: float = 1.0
-    """Weight of the penalty on heads with too few clusters, while it lasts."""
+    """Weight of the penalty on heads with too few clusters; see diversity_until."""
     diversity_floor: tuple[float, float] = (10.0, 24.0)
     """Effective number of clusters (exp of the entropy) below which a head is penalized: of the first and of the last
     head."""
@@ -221,6 +221,9 @@ class Merge:
     linkage: Literal["boundary", "information"] = "boundary"
     """Which two clusters are merged next. boundary: those with the weakest boundary. information: those whose merge
     loses least of the information that the cluster of an image carries about that of its neighbor."""
+    evidence: Literal["step", "agreement"] = "step"
+    """What the number of clusters is read from. agreement: where heads agree and boundaries hold. step: also that one
+    cluster more would need a far weaker boundary."""
     min_cluster_fraction: float = 0.005
     """Clusters with a smaller fraction of the views are dissolved."""
 

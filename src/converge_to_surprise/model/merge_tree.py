@@ -94,6 +94,11 @@ class MergeResult(NamedTuple):
         """Number of clusters before any merging."""
         return len(self.steps) + 1
 
+    @property
+    def reachable_levels(self) -> list[Level]:
+        """The levels at which the tree of the selected head can be cut: other heads may have had more clusters."""
+        return [level for level in self.levels if level.n_clusters <= self.max_clusters]
+
     def coarser(self, n_clusters: int) -> list[int]:
         """The cluster that represents each cluster when only ``n_clusters`` are left."""
         groups = self.finer(n_clusters, 1 + max([*self.outputs, *(step.merged for step in self.steps)]))

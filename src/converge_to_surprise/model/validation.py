@@ -5,7 +5,6 @@ Every size is compared before a network of that size is built, so that a file ca
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config
+from ..config.checks import is_number
 from ..config.memory import check_memory
 from .backbone import build_network
 from .network import ClusterNetwork
@@ -25,10 +25,6 @@ def require(condition: bool, what: str) -> None:
 
 def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value < 2**63
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def outline(config: Config, channels: int, n_outputs: int, heads: int) -> ClusterNetwork:

@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from ..config import Config
+from ..config.checks import is_number
 from ..config.memory import check_memory
 from ..config.settings import MAX_OUTPUTS
 from ..config.storage import flush_folder, read_bounded, read_json, write_atomically, write_json
 from ..model.network import ClusterNetwork
-from ..model.validation import check_merge_result, check_tensors, is_count, is_number, outline, require
+from ..model.validation import check_merge_result, check_tensors, is_count, outline, require
 from ..search import schedule
 from ..search.optimizer import PREFIX
 from ..search.restarts import best_part

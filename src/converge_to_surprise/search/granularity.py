@@ -12,6 +12,9 @@ heads that have so many clusters), φ the weakest boundary (median over heads) a
 at most as at n + 1. I alone grows with n, A and φ alone favor few clusters; the last factor is a ratio, which has no
 scale. Collections have structure at several scales: every local maximum of E is a level, and the highest one is
 selected. Where no number has much evidence, everything in one cluster is a level too.
+
+On stored features the temperature of the search is higher, and heads that start with many clusters give up by
+themselves those that do not hold. There all heads end near one number, and the last factor is left out.
 """
 
 from __future__ import annotations
@@ -39,10 +42,10 @@ ONE = Level(1, 0.0, 0.0, 1.0, 1.0)
 Table = npt.NDArray[np.float64]
 
 
-def evidence_curve(trees: list[MergeTree], labels: Labels) -> list[Level]:
+def evidence_curve(trees: list[MergeTree], labels: Labels, by_step: bool = True) -> list[Level]:
     """The evidence at every number of clusters from 2 on that at least two heads have (or the only one).
 
-    ``labels``: the un-merged outputs of some images under each head. (n, heads)
+    ``labels``: the un-merged outputs of some images under each head. (n, heads) ``by_step``: with the last factor of E.
     """
     found: list[tuple[int, float, float, float]] = []
     for n_clusters in range(2, max(tree.n_clusters for tree in trees) + 1):
@@ -57,7 +60,7 @@ def evidence_curve(trees: list[MergeTree], labels: Labels) -> list[Level]:
         boundary = float(np.median([trees[head].boundary(n_clusters) for head in able]))
         found.append((n_clusters, information, max(0.0, agreement), max(0.0, boundary)))
     crossing = np.maximum.accumulate([*(1 - boundary for *_, boundary in found), UNKNOWN])
-    steps = np.diff(np.log(crossing + NEGLIGIBLE))
+    steps = np.diff(np.log(crossing + NEGLIGIBLE)) if by_step else np.ones(len(found))
     return [
         Level(n_clusters, information * (agreement * boundary) ** 2 * float(step), information, agreement, boundary)
         for (n_clusters, information, agreement, boundary), step in zip(found, steps, strict=True)

@@ -182,7 +182,7 @@ def select_head(trees: list[MergeTree], neighbor_counts: Tensor, labels: Labels,
     """
     typical = typical_boundaries(trees)
     most = max(tree.n_clusters for tree in trees)
-    levels = find_levels(evidence_curve(trees, labels))
+    levels = find_levels(evidence_curve(trees, labels, config.merge.evidence == "step"))
     n_clusters = min(config.n_clusters or levels[0].n_clusters, most)
     able = [tree.n_clusters >= n_clusters for tree in trees]
     information = [

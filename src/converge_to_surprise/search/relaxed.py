@@ -78,7 +78,7 @@ def floors(settings: Relaxed, heads: int) -> Tensor:
 
 
 def diversity(share: Tensor, settings: Relaxed, progress: float) -> Tensor:
-    """The penalty of heads with fewer clusters than their floor, while it lasts. (heads,), at most 0"""
+    """The penalty of heads with fewer clusters than their floor, early in the search. (heads,), at most 0"""
     if progress >= settings.diversity_until:
         return torch.zeros_like(share[:, 0])
     lacking = entropy(share) - floors(settings, len(share)).to(share.device)

@@ -1,4 +1,4 @@
-"""One initialization from its first step to its last, one record per step. It knows nothing of files or screens.
+"""One initialization from its first step to its last, one record per step. It touches no file and prints nothing.
 
     trainer = Trainer(images, config)
     for record in trainer.run():
