@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 
 from ..config import Config, SearchName
 from ..config.describe import field_docs, leaf
@@ -96,13 +97,13 @@ ADVICE = (
 
 
 def execute(request: Request, console: Console) -> None:
-    say(console, one_line(f"reading {request.command.source}"))  # first: importing torch takes seconds
-    from ..config.images import ImageOptions, check_image_size
-    from ..data.store import check_clusterable
-    from ..distributed import launch
-    from ..runs import session
-    from ..runs.folder import RunFolder
-    from .loading import load_images
+    with console.status(one_line(f"reading {escape(request.command.source)}")):  # importing torch takes seconds
+        from ..config.images import ImageOptions, check_image_size
+        from ..data.store import check_clusterable
+        from ..distributed import launch
+        from ..runs import session
+        from ..runs.folder import RunFolder
+        from .loading import load_images
 
     command = request.command
     # torchrun starts the same command again after a loss: the run it finds is then its own.
