@@ -1,12 +1,18 @@
 // All images of a cluster, a page at a time.
 
 const PAGE = 60;
-const gallery = { group: null, page: 0, ascending: false };
+const gallery = { group: null, page: 0, order: "typical" };
+
+const ORDERS = {
+  typical: { words: "most typical first", sort: (members) => members },
+  doubtful: { words: "least certain first", sort: (members) => [...members].reverse() },
+  novel: { words: "most novel first", sort: (members) => [...members].sort((a, b) => state.images.novelty[b] - state.images.novelty[a] || a - b) },
+};
 
 function openGallery(id) {
   gallery.group = id;
   gallery.page = 0;
-  gallery.ascending = false;
+  gallery.order = "typical";
   renderGallery();
   find("gallery").showModal();
   find("gallery").querySelector(".pictures").focus();  // so that the arrows turn pages at once
@@ -35,22 +41,24 @@ function picture(position) {
     make("figcaption", {},
       make("span", { class: "name", title: name }, name),
       make("span", {}, sure),
+      noveltyOf(position) ? make("span", {}, noveltyOf(position)) : null,
       next ? make("span", { class: "quiet" }, next) : null,
       label ? make("span", { class: "quiet" }, label) : null));
 }
 
 function renderGallery() {
   const group = state.groups.find((one) => one.id === gallery.group);
-  const members = gallery.ascending ? [...group.members].reverse() : group.members;
+  const members = ORDERS[gallery.order].sort(group.members);
   const pages = Math.max(1, Math.ceil(members.length / PAGE));
   const from = gallery.page * PAGE;
   const order = make("select", { id: "gallery-order", onchange: (event) => {
-    gallery.ascending = event.target.value === "doubtful";
+    gallery.order = event.target.value;
     gallery.page = 0;
     renderGallery();
     find("gallery-order").focus();
-  } }, make("option", { value: "typical" }, "most typical first"), make("option", { value: "doubtful" }, "least certain first"));
-  order.value = gallery.ascending ? "doubtful" : "typical";
+  } }, ...Object.entries(ORDERS).filter(([name]) => name !== "novel" || state.images.novelty)
+    .map(([name, { words }]) => make("option", { value: name }, words)));
+  order.value = gallery.order;
   const button = (words, pagesOn, off) => make("button", { type: "button", "data-turn": pagesOn, disabled: off, onclick: () => turn(pagesOn) }, words);
   const some = members.length < group.size ? `, ${count(members.length)} of them shown` : "";
   fill(find("gallery"),
