@@ -175,7 +175,7 @@ def _augmented(model: Model, images: Tensor, generator: torch.Generator) -> Iter
         return
     encoder = model.encoder
     for _ in range(DRAWS // encoder.recipe.copies + 1):
-        parts = [all_features(encoder.backbone, part, encoder.recipe, generator) for part in images.split(32)]
+        parts = [all_features(encoder.backbone, part, encoder.recipe, generator) for part in torch.split(images, 32)]
         both = network.features(encoder.projection(torch.cat(parts)[:, :, 1:]).float())
         for copy in range(encoder.recipe.copies):
             yield both[:, 0, copy], both[:, 1, copy]
