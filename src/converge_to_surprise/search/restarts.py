@@ -53,7 +53,7 @@ class Fitted(NamedTuple):
 
     @property
     def shortfall(self) -> str | None:
-        """What to tell if there are fewer clusters than were asked for."""
+        """A warning if there are fewer clusters than requested, otherwise None."""
         wanted, found = self.model.config.n_clusters, self.model.n_clusters
         if wanted is None or found >= wanted:
             return None
