@@ -103,7 +103,7 @@ def test_fit_writes_a_run(finished: Path) -> None:
         "seconds",
     }  # fmt: skip
     rows = (finished / "labels.csv").read_text().splitlines()
-    assert rows[0] == "image,cluster,confidence,second,second_confidence,views_agree,subcluster"
+    assert rows[0] == "image,cluster,confidence,novelty,second,second_confidence,views_agree,subcluster"
     assert [row.split(",")[0] for row in rows[1:]] == [str(index) for index in range(60)]
 
 

@@ -302,6 +302,21 @@ def test_images_with_low_confidence_get_no_cluster(fitted: SurpriseClustering, i
         quick(min_confidence=1.5).fit(images)
 
 
+def test_images_of_another_kind_are_novel_and_get_no_cluster(
+    fitted: SurpriseClustering, images: Tensor, tmp_path: Path
+) -> None:
+    assert fitted.novelty_.shape == (60,)
+    np.testing.assert_allclose(fitted.novelty(images), fitted.novelty_, atol=1e-5)
+    fitted.save(tmp_path / "model")
+    strict = SurpriseClustering.load(tmp_path / "model").set_params(max_novelty=0.9)
+    foreign = torch.zeros_like(images[:2])
+    foreign[1, :, 4, 4] = 255
+    assert (strict.novelty(foreign) > 0.9).all()
+    assert (strict.predict(foreign) == -1).all()
+    assert ((strict.predict(images) == -1) == (strict.novelty(images) > 0.9)).all()
+    assert (fitted.predict(foreign) >= 0).all()
+
+
 def test_paths_and_bad_files(fitted: SurpriseClustering, images: Tensor, tmp_path: Path) -> None:
     paths = []
     for number, image in enumerate(images):

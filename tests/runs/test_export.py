@@ -59,7 +59,10 @@ def test_the_exported_file_says_the_same_on_real_pictures(run: Path, pictures: P
         assert (found["cluster"] == wanted.cluster.numpy())[clear].all()
         np.testing.assert_allclose(found["confidence"], wanted.confidence.numpy(), atol=1e-4)
         np.testing.assert_allclose(found["embedding"], wanted.embedding.numpy(), atol=1e-4)
+        np.testing.assert_allclose(found["novelty"], wanted.novelty.numpy(), atol=2e-3)
         assert (found["views_agree"] == wanted.views_agree.numpy())[clear].all()
+    blank = np.zeros((1, 1, 8, 8), dtype=np.uint8)
+    assert session.run(["novelty"], {"images": blank})[0] > 0.95
     about = session.get_modelmeta().custom_metadata_map
     assert json.loads(about["clusters"]) == [str(k) for k in range(model.n_clusters)]
     assert json.loads(about["shape"]) == [1, 8, 8]

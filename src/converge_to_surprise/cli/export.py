@@ -18,7 +18,7 @@ class Command:
     run: RunPath
     """A finished run, or a model file."""
     onnx: Path
-    """ONNX file to write: from raw images (uint8, any number of them) to cluster and confidence."""
+    """ONNX file to write: from raw images (uint8, any number of them) to cluster, confidence and novelty."""
     n_clusters: int | None = None
     """Cut the merge tree at this many clusters instead of where the run cut it."""
     force: bool = False

@@ -30,6 +30,7 @@ from ..model.backbone import Backbone
 from ..model.cluster_model import Model, Prediction
 from ..model.exemplars import Choices, find_exemplars
 from ..model.judgment import explained_by_light, judge
+from ..model.limits import Limits
 from ..model.merge_tree import Level
 from ..model.similarity import SimilarityIndex
 from ..model.verdict import Verdict
@@ -84,6 +85,9 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Train the heads only.
     min_confidence : float
         Images with a lower confidence get the label -1.
+    max_novelty : float
+        Images with a higher novelty get the label -1: 0.95 refuses images that are more unlike the training images than
+        95 % of their kind.
     device : str
         "cuda", "mps" or "cpu"; "auto": the first of them that is available.
     n_threads : int or None
@@ -99,6 +103,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     ----------
     labels_ : (N,) cluster of every training image, 0 being the largest
     probabilities_ : (N,) confidence of every label: the probability that an augmented view gets the same cluster
+    novelty_ : (N,) how unlike the others every training image is: the share of images that are less so
     n_clusters_ : number of clusters found
     cluster_names_ : name of every cluster: its number, unless a person named the clusters of a run
     cluster_info_ : list of one dict per cluster: size, surprise, nats (-log p), agreement of the views
@@ -142,6 +147,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         backbone: nn.Module | None = None,
         freeze_backbone: bool = False,
         min_confidence: float = 0.0,
+        max_novelty: float = 1.0,
         device: str = "auto",
         n_threads: int | None = None,
         random_state: int | np.random.RandomState | None = None,
@@ -160,6 +166,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.backbone = backbone
         self.freeze_backbone = freeze_backbone
         self.min_confidence = min_confidence
+        self.max_novelty = max_novelty
         self.device = device
         self.n_threads = n_threads
         self.random_state = random_state
@@ -206,7 +213,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return labels
 
     def predict(self, X: Any) -> Labels:
-        """The cluster of each image, -1 where the confidence is below ``min_confidence``. (N,)"""
+        """The cluster of each image, -1 below ``min_confidence`` and above ``max_novelty``. (N,)"""
         return self._each(X, self._labels, -1)
 
     def predict_proba(self, X: Any) -> Floats:
@@ -216,6 +223,12 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def confidence(self, X: Any) -> Floats:
         """The confidence of each image's cluster: the probability that an augmented view gets it too. (N,)"""
         return self._each(X, lambda part: part.confidence.numpy(), 0)
+
+    def novelty(self, X: Any) -> Floats:
+        """How unlike the training images each image is: above 0.95, more than 95 % of their kind. (N,)"""
+        if self._model().active.calibration.novelty is None:
+            raise ValueError("this model does not hold what novelty is computed from; fit it again with this version")
+        return self._each(X, lambda part: part.novelty.numpy(), np.nan)
 
     def transform(self, X: Any) -> Floats:
         """The embedding of each image: the network's features, mean of both views. (N, D)"""
@@ -283,7 +296,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return estimator
 
     def export_onnx(self, path: str | Path) -> None:
-        """Write one ONNX file from raw images (uint8) to cluster and confidence."""
+        """Write one ONNX file from raw images (uint8) to cluster, confidence and novelty."""
         onnxfile.export(self._model(), Path(path))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -302,6 +315,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         prediction = self.model_.interpret(state.outputs)
         self.labels_: Labels = state.given.spread(self._labels(prediction), -1)
         self.probabilities_: Floats = state.given.spread(prediction.confidence.numpy(), 0)
+        self.novelty_: Floats = state.given.spread(prediction.novelty.numpy(), np.nan)
         self.n_clusters_ = self.model_.n_clusters
         self.cluster_names_: list[str] = self.model_.cluster_names[: self.n_clusters_]
         columns = ("cluster", "size", "surprise", "nats", "agreement", "surprising")
@@ -335,7 +349,9 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return [row._asdict() | {"image": row.image if kept is None else int(kept[row.image])} for row in rows]
 
     def _labels(self, prediction: Prediction) -> Labels:
-        return np.asarray(torch.where(prediction.confidence >= self.min_confidence, prediction.cluster, -1))
+        limits = Limits(float(self.min_confidence), float(self.max_novelty))
+        limits.check(self.model_)
+        return np.asarray(limits.clusters(prediction))
 
     def _model(self) -> Model:
         check_is_fitted(self)

@@ -38,9 +38,10 @@ def check_params(estimator: SurpriseClustering) -> None:
     if (threads := estimator.n_threads) is not None and not 1 <= integer("n_threads", threads) <= MOST_THREADS:
         raise _wrong("n_threads", threads, f"from 1 to {MOST_THREADS}, or None for all that the process may use")
     check_image_size(estimator.image_size, "image_size")
-    sure = estimator.min_confidence
-    if not isinstance(sure, numbers.Real) or isinstance(sure, bool) or not 0 <= float(sure) <= 1:
-        raise _wrong("min_confidence", sure, "a number from 0 to 1")
+    for name in ("min_confidence", "max_novelty"):
+        limit = getattr(estimator, name)
+        if not isinstance(limit, numbers.Real) or isinstance(limit, bool) or not 0 <= float(limit) <= 1:
+            raise _wrong(name, limit, "a number from 0 to 1")
     if not isinstance(estimator.device, str):
         raise _wrong("device", estimator.device, 'a name such as "cpu", "cuda" or "auto"')
     if not isinstance(estimator.settings, Mapping | None):

@@ -129,7 +129,7 @@ def from_place(path: Path, backbone: nn.Module | None) -> tuple[FittedState, dic
 def _no_outputs(calibrated: CalibratedNetwork) -> Outputs:
     """The outputs for no image."""
     labels, numbers = torch.zeros(0, dtype=torch.long), torch.zeros(0, calibrated.network.n_outputs)
-    return Outputs(labels, labels, labels, numbers, numbers[:, :0])
+    return Outputs(labels, labels, labels, numbers, numbers[:, :0], torch.zeros(0))
 
 
 def _from_run(run: RunFolder) -> tuple[FittedState, dict[str, Any]]:

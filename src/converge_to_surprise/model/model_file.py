@@ -25,8 +25,11 @@ from .carried_names import Annotations
 from .cluster_model import CalibratedNetwork, Model
 from .encoder import Encoder, Projection
 from .feature_recipe import FeatureRecipe
+from .inference import Calibration
 from .merge_tree import MergeResult
-from .validation import check_annotations, check_calibrated, check_merge_result, check_projection
+from .network import ClusterNetwork
+from .novelty import Novelty, descriptors, image_statistics
+from .validation import check_annotations, check_calibrated, check_merge_result, check_novelty, check_projection
 
 FORMAT = "converge-to-surprise model"
 VERSION = 2
@@ -38,11 +41,15 @@ def to_bytes(model: Model, arrays: Mapping[str, Tensor] | None = None, extra: Ma
     networks: dict[str, Any] = {}
     for role, calibrated in (("final", model.final), ("unmerged", model.unmerged)):
         if calibrated is not None:
+            sharpness, novelty = calibrated.calibration
             tensors |= {f"{role}.{name}": value for name, value in calibrated.network.state_dict().items()}
+            if novelty is not None:
+                tensors |= {f"{role}-novelty.{name}": value for name, value in novelty._asdict().items()}
             networks[role] = {
                 "n_outputs": calibrated.network.n_outputs,
-                "sharpness": calibrated.sharpness,
+                "sharpness": sharpness,
                 "sizes": list(calibrated.sizes),
+                "novelty": novelty is not None,
             }
     if model.encoder is not None:
         tensors |= {f"encoder.{name}": value for name, value in model.encoder.projection._asdict().items()}
@@ -109,7 +116,8 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
         network = build_network(shape[0], config.network, described["n_outputs"], 1, own)
         network.load_state_dict(state)
         network.to(torch.device(config.device)).eval()
-        return CalibratedNetwork(network, described["sharpness"], tuple(described["sizes"]))
+        novelty = _novelty(role, tensors, network, shape) if described.get("novelty") else None
+        return CalibratedNetwork(network, Calibration(described["sharpness"], novelty), tuple(described["sizes"]))
 
     networks = {role: calibrated(role, described) for role, described in data["networks"].items()}
     merge_result = data["merge"] and MergeResult.of(data["merge"])
@@ -122,6 +130,15 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
     model.prepare()
     kept = {key.removeprefix("keep."): value for key, value in tensors.items() if key.startswith("keep.")}
     return model, kept, data["extra"]
+
+
+def _novelty(role: str, tensors: Mapping[str, Tensor], network: ClusterNetwork, shape: tuple[int, int, int]) -> Novelty:
+    """What the novelty of images is computed from, checked against what it is computed for."""
+    found = Novelty(*(tensors[f"{role}-novelty.{name}"] for name in Novelty._fields))
+    blank = torch.zeros(1, network.head.in_features)
+    statistics = image_statistics(torch.zeros(1, *shape, dtype=torch.uint8))
+    check_novelty(found, descriptors(blank, blank, statistics).shape[1])
+    return found
 
 
 def _encoder(recipe: Any, tensors: Mapping[str, Tensor], config: Config, shape: tuple[int, int, int]) -> Encoder:

@@ -13,6 +13,7 @@ from ..data.store import ImageStore, fingerprint
 from ..model.encoder import Encoder, Projection
 from ..model.feature_bank import BankJob, stored_features
 from ..model.feature_recipe import FeatureRecipe
+from ..model.novelty import image_statistics
 from ..model.validation import check_projection
 from ..search.threads import available_threads
 from .folder import Description, RunFolder
@@ -24,6 +25,8 @@ class Prepared(NamedTuple):
     items: Tensor
     """float16 (N, sides, copies, components)"""
     encoder: Encoder
+    statistics: Tensor
+    """Of the pictures' pixels. (N, statistics)"""
 
 
 def prepare(
@@ -37,7 +40,8 @@ def prepare(
     folder = cache_folder() / f"features-{recipe.key(fingerprint(store.images))}"
     job = BankJob(store.images, recipe, folder, threads or available_threads(), backbone, progress)
     items, projection = stored_features(job)
-    return Prepared(items, Encoder(recipe, projection, store.shape, backbone))
+    encoder = Encoder(recipe, projection, store.shape, backbone)
+    return Prepared(items, encoder, image_statistics(store.images))
 
 
 def save_projection(run: RunFolder, prepared: Prepared) -> None:

@@ -109,7 +109,7 @@ def _search(store: ImageStore, config: Config, prepared: Prepared | None) -> Res
     """A search on the pixels of images or on their stored features."""
     if prepared is None:
         return Restarts(store.images, config)
-    return Restarts(prepared.items, config, encoder=prepared.encoder)
+    return Restarts(prepared.items, config, encoder=prepared.encoder, statistics=prepared.statistics)
 
 
 def _prepared(store: ImageStore, description: Description) -> Prepared | None:
