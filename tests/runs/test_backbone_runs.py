@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from support import onnx_models
+from support.color_photos import write_colors
 from support.picture_run import call, refused, table
 
 from converge_to_surprise.data import datasets
@@ -20,19 +20,6 @@ from converge_to_surprise.runs.load import load_model
 
 SIDE = 16
 FLAGS = ["--backbone-size", SIDE, "--copies", 3, "--threads", 1, "--max-clusters", 12, "--relaxed.heads", 3]
-COLORS = ((200, 60, 60), (60, 200, 60), (60, 60, 200))
-
-
-def write_colors(folder: Path, count: int = 90) -> Path:
-    """Noisy pictures of three colors, in folders of their classes."""
-    draw = np.random.default_rng(0)
-    for number in range(count):
-        color = COLORS[number % 3]
-        pixels = (np.array(color) + draw.normal(0, 30, (20, 20, 3))).clip(0, 255).astype(np.uint8)
-        path = folder / f"class {number % 3}" / f"{number:03d}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(path)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from rich.console import Console
 from ..config import Config, SearchName
 from ..config.describe import field_docs, leaf
 from ..config.files import overlay, read
-from ..config.images import Color, LabelSource
-from ..config.presets import COMPONENTS, KNOWN_SIZES, PresetName, canonical, on_features, resolve, with_backbone
+from ..config.images import Color, LabelSource, check_copies
+from ..config.presets import KNOWN_SIZES, PresetName, canonical, on_features, resolve, with_backbone
 from .arguments import SourceName
 from .output import say, warn
 from .parser import parse
@@ -148,8 +148,7 @@ def opened_backbone(command: Command) -> PretrainedBackbone | None:
         return None
     if command.image_size is not None:
         raise ValueError(f"--image-size is {command.image_size}; with --backbone give --backbone-size instead")
-    if command.copies is not None and not 1 <= command.copies <= 1000:
-        raise ValueError(f"--copies is {command.copies}; it must be from 1 to 1000")
+    check_copies(command.copies, "--copies")
     from ..model.pretrained import PreprocessFlags, open_backbone
 
     return open_backbone(command.backbone, PreprocessFlags(size=command.backbone_size))
@@ -159,15 +158,11 @@ def prepared_features(
     store: ImageStore, backbone: PretrainedBackbone, config: Config, copies: int | None, console: Console
 ) -> Prepared:
     """The features of all pictures, with a progress bar while they are computed."""
-    from ..model.feature_bank import default_copies
-    from ..model.feature_recipe import FeatureRecipe
-    from ..runs.features import prepare
+    from ..runs.features import backbone_features
     from ..runs.progress import CountDisplay
 
-    wanted = copies or default_copies(len(store))
-    recipe = FeatureRecipe(backbone.identity, config.views, config.augmentation, wanted, COMPONENTS)
     with CountDisplay(console, "features of pictures", 0) as progress:
-        return prepare(store, recipe, config.threads, backbone, progress)
+        return backbone_features(store, backbone, config, copies, progress)
 
 
 def effective_config(

@@ -12,6 +12,9 @@ LabelSource = Literal["none", "from-folders"]
 SMALLEST_SIDE, LARGEST_SIDE = 8, 1024
 """Range of ``image_size``. Each view has half of the pixels: with sides below 8 too few are left."""
 
+MOST_COPIES = 1000
+"""Augmented copies of each view that a pre-trained backbone sees, at most."""
+
 
 @dataclass(frozen=True)
 class ImageOptions:
@@ -37,6 +40,12 @@ class ImageOptions:
             raise ValueError(f"labels is {self.labels!r}; it must be one of {', '.join(get_args(LabelSource))}")
         if self.threads < 0:
             raise ValueError(f"threads is {self.threads}; it must be 0 (as many as there are) or more")
+
+
+def check_copies(value: int | None, name: str) -> None:
+    """Refuse a number of augmented copies out of range. ``name`` is the user's name for it."""
+    if value is not None and not 1 <= value <= MOST_COPIES:
+        raise ValueError(f"{name} is {value}; it must be from 1 to {MOST_COPIES}")
 
 
 def check_image_size(value: object, name: str) -> None:

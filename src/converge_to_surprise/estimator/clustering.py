@@ -29,6 +29,7 @@ from ..model.assessment import evaluate
 from ..model.backbone import Backbone
 from ..model.cluster_model import Model, Prediction
 from ..model.exemplars import Choices, find_exemplars
+from ..model.pretrained import PretrainedBackbone
 from ..runs.progress import ProgressDisplay
 from ..search.chunking import check_device_memory
 from ..search.memory_plan import check_fit_memory
@@ -38,6 +39,7 @@ from ..search.threads import available_threads
 from .inputs import Input, first_input, later_input
 from .params import check_params, integer, seed_of
 from .state import FittedState, from_bytes, from_place, to_bytes
+from .stored import named_backbone, prepared_features
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
@@ -72,11 +74,16 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     settings : dict or None
         Any other setting, laid over the preset as in a configuration file, for example
         ``{"relaxed": {"temperature": 0.03}, "schedule": ["search=relaxed:20", "merge=merge:1", "refine=refine:10"]}``.
-    backbone : torch.nn.Module or None
-        Your own network from views (B, C, H, W) with values in [0, 1] to features (B, D), instead of ResNet-9. It is
-        copied, not changed.
+    backbone : str, torch.nn.Module or None
+        A pre-trained network whose features are clustered instead of pixels, the way for photographs: an ONNX file,
+        "hf:ORG/NAME", or a name that ``cts backbones`` lists, as for ``cts fit --backbone``. Its features are computed
+        once and kept in the cache. Or your own network from views (B, C, H, W) with values in [0, 1] to features
+        (B, D), instead of ResNet-9; it is copied, not changed.
     freeze_backbone : bool
-        Train the heads only.
+        Train the heads only. A backbone that is named is always frozen.
+    backbone_size, copies
+        For a backbone that is named: side in pixels at which it sees the pictures (None: what it was made for), and
+        augmented copies of each view that it sees (None: 4 to 15, fewer for many pictures).
     min_confidence : float
         Images with a lower confidence get the label -1.
     device : str
@@ -129,8 +136,10 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         image_size: int | None = None,
         color: Color = "auto",
         settings: Mapping[str, Any] | None = None,
-        backbone: nn.Module | None = None,
+        backbone: str | nn.Module | None = None,
         freeze_backbone: bool = False,
+        backbone_size: int | None = None,
+        copies: int | None = None,
         min_confidence: float = 0.0,
         device: str = "auto",
         n_threads: int | None = None,
@@ -149,6 +158,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.settings = settings
         self.backbone = backbone
         self.freeze_backbone = freeze_backbone
+        self.backbone_size = backbone_size
+        self.copies = copies
         self.min_confidence = min_confidence
         self.device = device
         self.n_threads = n_threads
@@ -169,15 +180,16 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         least becomes black and the largest white, here and for all images that are given later.
         """
         check_params(self)
-        given = first_input(self, X)
+        pretrained = named_backbone(self)
+        side = None if pretrained is None else pretrained.identity.preprocess.size
+        given = first_input(self, X, side)
         check_clusterable(ImageStore(given.images), "X")
-        config = self._config(len(given.images), given.shape)
+        config = self._config(given, side)
         check_n_clusters(config, len(given.images))
-        check_fit_memory(given.images.shape, config, own_network=self.backbone is None)
         # A backbone may draw from torch's global generator (dropout), which is seeded for every initialization.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            search = Restarts(given.images, config, backbone=self._backbone(given.shape, config))
+            search = self._search(given, config, pretrained)
             check_device_memory(search.config, given.images.shape)
             history = [asdict(record) for record in self._train(search)]
         fitted = search.finish()
@@ -237,17 +249,18 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         write_atomically(Path(path), to_bytes(self._fitted, self.get_params(deep=False)))
 
     @classmethod
-    def load(cls, path: str | Path, backbone: nn.Module | None = None) -> Self:
+    def load(cls, path: str | Path, backbone: str | nn.Module | None = None) -> Self:
         """Read what ``save`` wrote, or a run of the command line: its folder, or its model file.
 
         Of a run, ``labels_`` has the order of its labels.csv, names and merges are applied, and finer cuts know their
         ``probabilities_`` to three decimals. A model file without its run holds no training images: ``labels_`` is
-        empty. A model with a backbone needs a module of the same kind again.
+        empty. A model with a backbone of your own needs a module of the same kind again; one with a named backbone
+        opens it where it was, or where ``backbone`` says.
         """
         if not isinstance(path, str | os.PathLike):
             raise ValueError(f"path is {path!r}; it must be a run folder, or a file that save() wrote")
         state, params = from_place(Path(path), backbone)
-        estimator = cls(**params | {"backbone": backbone})
+        estimator = cls(**params if backbone is None else params | {"backbone": backbone})
         estimator._set_fitted(state)
         return estimator
 
@@ -317,9 +330,20 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
                 if search.next_seed is not None:
                     torch.manual_seed(search.next_seed)
 
-    def _config(self, images: int, shape: tuple[int, int, int]) -> Config:
-        given = self.backbone is not None
-        base = presets.resolve(self.preset, self.search, self.augmentation, images, shape, backbone=given)
+    def _search(self, given: Input, config: Config, pretrained: PretrainedBackbone | None) -> Restarts:
+        """The search on pixels or on stored features."""
+        prepared = prepared_features(self, given, config, pretrained)
+        if prepared is not None:
+            stored = presets.on_features(config, prepared.items.shape[3])
+            return Restarts(prepared.items, stored, encoder=prepared.encoder)
+        check_fit_memory(given.images.shape, config, own_network=self.backbone is None)
+        return Restarts(given.images, config, backbone=self._backbone(given.shape, config))
+
+    def _config(self, given: Input, backbone_side: int | None) -> Config:
+        images, shape, own = len(given.images), given.shape, isinstance(self.backbone, nn.Module)
+        base = presets.resolve(self.preset, self.search, self.augmentation, images, shape, backbone=own)
+        if backbone_side is not None:
+            base = presets.with_backbone(base, backbone_side, images)
         base = replace(
             base,
             n_init=base.n_init if self.n_init is None else integer("n_init", self.n_init),
@@ -332,7 +356,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
 
     def _backbone(self, shape: tuple[int, int, int], config: Config) -> Backbone | None:
-        if self.backbone is None:
+        if not isinstance(self.backbone, nn.Module):
             return None
         scale = config.views.upsample
         return Backbone.probe(self.backbone, self.freeze_backbone, (shape[0], shape[1] * scale, shape[2] * scale))

@@ -31,7 +31,7 @@ from ..data.datasets import open_listing
 from ..data.listing import Listing, list_paths
 from ..data.pictures import stream
 from ..data.skipped import SkippedFile, nothing_readable
-from ..data.working_size import array_size, size_like, working_shape
+from ..data.working_size import SIDE, array_size, size_like, working_shape
 
 if TYPE_CHECKING:
     from .clustering import SurpriseClustering
@@ -68,20 +68,21 @@ class Input:
         return whole
 
 
-def first_input(estimator: SurpriseClustering, given: Any) -> Input:
-    """The images to learn from."""
+def first_input(estimator: SurpriseClustering, given: Any, side: int | None = None) -> Input:
+    """The images to learn from. ``side``: that of the square pictures that a pre-trained backbone takes."""
     reading = ImageOptions(image_size=estimator.image_size, color=estimator.color, threads=estimator.n_threads or 0)
     given = _column(given)
     listing = _listing(given)
     if listing is not None:
-        found = _decoded(listing, working_shape(listing, reading), reading.threads)
+        shape = working_shape(listing, reading) if side is None else (3, side, side)
+        found = _decoded(listing, shape, reading.threads)
         estimator.n_features_in_ = math.prod(found.shape)
         if hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
         return found
     pixels = _pixels(estimator, given, reset=True)
     scale = natural_scale(pixels, "X")
-    images = to_images(pixels, scale, "X", lambda own: array_size(own, reading.image_size))
+    images = to_images(pixels, scale, "X", lambda own: array_size(own, reading.image_size, side or SIDE))
     return Input(images, scale, None, len(pixels), [])
 
 

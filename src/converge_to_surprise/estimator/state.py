@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..data.arrays import Scale
 from ..data.skipped import SkippedFile
 from ..model import model_file
 from ..model.cluster_model import CalibratedNetwork, Model
+from ..model.encoder import reopen_backbone
 from ..model.inference import Outputs
 from ..runs.folder import RunFolder
 from ..runs.labels import TrainingOutputs, read_quarantine
@@ -53,7 +54,7 @@ def to_bytes(state: FittedState, params: Mapping[str, Any]) -> bytes:
             arrays |= {f"{role}.{name}": value for name, value in outputs._asdict().items()}
     if state.given.kept is not None:
         arrays["kept"] = torch.from_numpy(state.given.kept)
-    plain = {name: value for name, value in params.items() if name != "backbone"}
+    plain = {name: value for name, value in params.items() if name != "backbone" or isinstance(value, str)}
     if not isinstance(plain["random_state"], int | np.integer | None):
         plain["random_state"] = None  # a generator has moved on: the seed that was drawn is in the model's settings
     extra = {
@@ -69,9 +70,14 @@ def to_bytes(state: FittedState, params: Mapping[str, Any]) -> bytes:
     return model_file.to_bytes(state.fitted.model, arrays, extra)
 
 
-def from_bytes(content: bytes, name: str, backbone: nn.Module | None) -> tuple[FittedState, dict[str, Any]]:
+def from_bytes(content: bytes, name: str, backbone: str | nn.Module | None) -> tuple[FittedState, dict[str, Any]]:
     """The inverse; also the estimator's parameters. ``name`` is what messages call it."""
-    return _saved_state(model_file.from_bytes(content, name, backbone), name)
+    return _saved_state(model_file.from_bytes(content, name, _module(backbone)), name)
+
+
+def _module(backbone: str | nn.Module | None) -> nn.Module | None:
+    """The backbone if it is a module: one that is named is opened when it is needed."""
+    return None if isinstance(backbone, str) else backbone
 
 
 def _saved_state(
@@ -101,8 +107,22 @@ def _saved_state(
     return state, params
 
 
-def from_place(path: Path, backbone: nn.Module | None) -> tuple[FittedState, dict[str, Any]]:
-    """A file of ``save``, a finished run, or the model file of a run; also the estimator's parameters."""
+def from_place(path: Path, backbone: str | nn.Module | None) -> tuple[FittedState, dict[str, Any]]:
+    """A file of ``save``, a finished run, or the model file of a run; also the estimator's parameters.
+
+    ``backbone``: the module, or where the backbone that a model names is now.
+    """
+    state, params = _from_place(path, _module(backbone))
+    if not isinstance(backbone, str):
+        return state, params
+    model = state.fitted.model
+    if model.encoder is None:
+        raise ValueError(f"backbone is {backbone!r}, but the model {path} names no backbone; leave it out")
+    opened = replace(model.encoder, opened=reopen_backbone(model.encoder.recipe.identity, backbone))
+    return replace(state, fitted=state.fitted._replace(model=replace(model, encoder=opened))), params
+
+
+def _from_place(path: Path, backbone: nn.Module | None) -> tuple[FittedState, dict[str, Any]]:
     if path.is_dir():
         return _from_run(RunFolder.open(path))
     if not path.is_file():
@@ -140,6 +160,10 @@ def _of_run(
     """A run as an estimator: its parameters are those that would make the run again from the same images."""
     model = fitted.model
     config, (channels, height, width) = model.config, model.shape
+    encoder = model.encoder
+    if encoder is not None:  # the settings that made the features, which are those that a user gives
+        network = replace(config.network, inputs=0)
+        config = replace(config, views=encoder.recipe.views, augmentation=encoder.recipe.augmentation, network=network)
     settings = to_dict(config)
     own = {name: settings.pop(name) for name in ("max_clusters", "n_clusters", "n_init", "device")}
     side = max(height, width)
@@ -152,6 +176,10 @@ def _of_run(
         "image_size": side if SMALLEST_SIDE <= side <= LARGEST_SIDE else None,
         "settings": settings,
     }
+    if encoder is not None:
+        identity = encoder.recipe.identity
+        params |= {"backbone": identity.source, "backbone_size": identity.preprocess.size, "image_size": None}
+        params |= {"copies": encoder.recipe.copies, "color": "auto"}
     empty = torch.zeros(0, *model.shape, dtype=torch.uint8)
     given = Input(empty, None, None, len(fitted.outputs.winner), skipped)
     return FittedState(fitted, given, channels * height * width, None, history), params

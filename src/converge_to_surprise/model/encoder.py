@@ -77,11 +77,11 @@ class Encoder:
         return self.projection(raw).float()
 
 
-def reopen_backbone(identity: Identity) -> nn.Module:
-    """The backbone that a run was begun with; another or a missing one is a ValueError."""
+def reopen_backbone(identity: Identity, place: str | None = None) -> nn.Module:
+    """The backbone that a run was begun with; another or a missing one is a ValueError. ``place``: where it is now."""
     settings = identity.preprocess
     flags = PreprocessFlags(settings.size, settings.mean, settings.std)
-    return open_backbone(identity.pinned or identity.source, flags, identity.sha256)
+    return open_backbone(place or identity.pinned or identity.source, flags, identity.sha256)
 
 
 @torch.inference_mode()

@@ -99,6 +99,8 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
     config = overlay(Config(), data["config"])
     config = replace(config, device=devices.resolve_or_cpu(config.device))
     shape: tuple[int, int, int] = typed(data["shape"], tuple[int, int, int], "shape")
+    if backbone is not None and data["encoder"] is not None:
+        raise ValueError("it names its backbone, so that it takes no module; leave backbone out")
     if data["merge"] is not None:
         check_merge_result(data["merge"], config.max_clusters)
 

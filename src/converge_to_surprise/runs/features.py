@@ -7,12 +7,15 @@ from typing import NamedTuple
 import safetensors.torch
 from torch import Tensor, nn
 
+from ..config import Config
+from ..config.presets import COMPONENTS
 from ..config.storage import write_atomically
 from ..data.cache import Progress, cache_folder
 from ..data.store import ImageStore, fingerprint
 from ..model.encoder import Encoder, Projection
-from ..model.feature_bank import BankJob, stored_features
+from ..model.feature_bank import BankJob, default_copies, stored_features
 from ..model.feature_recipe import FeatureRecipe
+from ..model.pretrained import PretrainedBackbone
 from ..model.validation import check_projection
 from ..search.threads import available_threads
 from .folder import Description, RunFolder
@@ -24,6 +27,15 @@ class Prepared(NamedTuple):
     items: Tensor
     """float16 (N, sides, copies, components)"""
     encoder: Encoder
+
+
+def backbone_features(
+    store: ImageStore, backbone: PretrainedBackbone, config: Config, copies: int | None, progress: Progress | None
+) -> Prepared:
+    """The features of all images of a new run. ``config``: see ``presets.with_backbone``."""
+    wanted = copies or default_copies(len(store))
+    recipe = FeatureRecipe(backbone.identity, config.views, config.augmentation, wanted, COMPONENTS)
+    return prepare(store, recipe, config.threads, backbone, progress)
 
 
 def prepare(
