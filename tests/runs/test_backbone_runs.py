@@ -14,6 +14,7 @@ from support.color_photos import write_colors
 from support.picture_run import call, refused, table
 
 from converge_to_surprise.data import datasets
+from converge_to_surprise.model.feature_recipe import FeatureRecipe
 from converge_to_surprise.runs import checkpoint, session
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.load import load_model
@@ -59,7 +60,7 @@ def test_colors_are_found_and_the_run_says_how(run: Path) -> None:
     assert result["verdict"]["strength"] in ("strong", "weak")
     assert any(level[0] == result["merge"]["n_clusters"] for level in result["merge"]["levels"])
     description = RunFolder.open(run).description()
-    assert description.recipe is not None
+    assert isinstance(description.recipe, FeatureRecipe)
     assert description.recipe.identity.features == 8
     assert description.recipe.copies == 3
     assert description.config.network.inputs == 8

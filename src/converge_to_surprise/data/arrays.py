@@ -102,9 +102,9 @@ def _like_features(rows: Array, name: str) -> str | None:
         return "negative values"
     if not np.issubdtype(rows.dtype, np.floating):
         return None
-    if high > 1 and not all((rows[some] == np.round(rows[some])).all() for some in _blocks(rows)):
+    if high > 1 and not all((rows[some] == np.round(rows[some])).all() for some in blocks(rows)):
         return "fractions above 1"
-    lengths = np.concatenate([np.linalg.norm(rows[some].astype(np.float64), axis=1) for some in _blocks(rows)])
+    lengths = np.concatenate([np.linalg.norm(rows[some].astype(np.float64), axis=1) for some in blocks(rows)])
     return "rows of length 1" if np.allclose(lengths, 1, atol=1e-3) else None
 
 
@@ -149,11 +149,11 @@ def to_images(pixels: Array, scale: Scale, name: str, sizing: Sizing | None = No
     count, channels, height, width = pixels.shape
     size = (height, width) if sizing is None else sizing((channels, height, width))
     if pixels.dtype == np.uint8 and scale == BYTES and size == (height, width):
-        return _to_tensor(pixels if _on_disk(pixels) else np.ascontiguousarray(pixels))
+        return to_tensor(pixels if _on_disk(pixels) else np.ascontiguousarray(pixels))
     shape = (count, channels, *size)
     check_planned(math.prod(shape), f"the {count:,} images of {name}, {size[0]}x{size[1]} pixels each,")
     images = np.empty(shape, np.uint8)
-    for rows in _blocks(pixels):
+    for rows in blocks(pixels):
         part = _to_bytes(pixels[rows], scale)
         if size == (height, width):
             images[rows] = part
@@ -180,7 +180,7 @@ def _to_bytes(pixels: Array, scale: Scale) -> Bytes:
 def _extremes(pixels: Array, name: str) -> tuple[float, float]:
     """The least and the largest value."""
     lows, highs = [], []
-    for rows in _blocks(pixels):
+    for rows in blocks(pixels):
         part = pixels[rows]
         low, high = part.min(), part.max()
         if not (np.isfinite(low) and np.isfinite(high)):
@@ -194,7 +194,7 @@ def _extremes(pixels: Array, name: str) -> tuple[float, float]:
     return float(min(lows)), float(max(highs))
 
 
-def _blocks(pixels: Array) -> Iterator[slice]:
+def blocks(pixels: Array) -> Iterator[slice]:
     """Stretches of images that hold about as many values each."""
     together = max(1, BLOCK_VALUES // max(1, math.prod(pixels.shape[1:])))
     return (slice(start, start + together) for start in range(0, len(pixels), together))
@@ -207,7 +207,7 @@ def _on_disk(pixels: object) -> bool:
     return isinstance(pixels, np.memmap)
 
 
-def _to_tensor(images: Bytes) -> Tensor:
+def to_tensor(images: Array) -> Tensor:
     """Without a copy. Images are never written to, so that torch need not warn where that is impossible."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)

@@ -20,7 +20,7 @@ from torch import nn
 
 from ..config import Config, SearchName, check_n_clusters, presets
 from ..config import files as configfile
-from ..config.images import Color
+from ..config.images import Color, InputKind
 from ..config.storage import write_atomically
 from ..core import surprise
 from ..data.store import ImageStore, check_clusterable
@@ -50,6 +50,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     Parameters
     ----------
+    input : {"images", "embeddings"}
+        What X holds. embeddings: feature vectors (N, D), or (N, V, D) for V views of each item.
     max_clusters : int
         Outputs of the network: the upper bound on the number of clusters.
     n_clusters : int or None
@@ -126,6 +128,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def __init__(
         self,
         *,
+        input: InputKind = "images",  # noqa: A002 - the name of the option of the command line
         max_clusters: int = 64,
         n_clusters: int | None = None,
         preset: presets.PresetName = "fast",
@@ -146,6 +149,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
     ) -> None:
+        self.input = input
         self.max_clusters = max_clusters
         self.n_clusters = n_clusters
         self.preset = preset
@@ -175,7 +179,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """Find the clusters of images X; ``y`` is ignored.
 
         X: (N, H, W), (N, H, W, C) or (N, C, H, W) arrays or tensors, (N, values) with ``image_shape``, a folder, or
-        paths in a list or a Series.
+        paths in a list or a Series; with ``input="embeddings"`` (N, D) or (N, V, D) numbers.
         Values are taken as 0..255, or as 0..1 if they are floats and none is larger; if some lie beyond 0..255, the
         least becomes black and the largest white, here and for all images that are given later.
         """
@@ -196,7 +200,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if shortfall := fitted.shortfall:
             warnings.warn(shortfall, ConvergenceWarning, stacklevel=2)
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
-        given = replace(given, images=torch.empty(0, *given.shape, dtype=torch.uint8))
+        given = replace(given, images=given.images[:0].clone())
         self._set_fitted(FittedState(fitted, given, self.n_features_in_, names, history))
         return self
 
@@ -265,7 +269,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return estimator
 
     def export_onnx(self, path: str | Path) -> None:
-        """Write one ONNX file from raw images (uint8) to cluster and confidence."""
+        """Write one ONNX file from raw images (uint8) or embeddings (float32) to cluster and confidence."""
         onnxfile.export(self._model(), Path(path))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -342,6 +346,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _config(self, given: Input, backbone_side: int | None) -> Config:
         images, shape, own = len(given.images), given.shape, isinstance(self.backbone, nn.Module)
         base = presets.resolve(self.preset, self.search, self.augmentation, images, shape, backbone=own)
+        if self.input == "embeddings":
+            base = presets.with_embeddings(base, images, shape[0])
         if backbone_side is not None:
             base = presets.with_backbone(base, backbone_side, images)
         base = replace(

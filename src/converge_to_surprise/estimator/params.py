@@ -12,13 +12,14 @@ from sklearn.utils import check_random_state
 from torch import nn
 
 from ..config import SearchName
-from ..config.images import Color, check_copies, check_image_size
+from ..config.images import Color, InputKind, check_copies, check_image_size
 from ..config.presets import AUGMENTATION, PresetName
 
 if TYPE_CHECKING:
     from .clustering import SurpriseClustering
 
 CHOICES: dict[str, tuple[str | None, ...]] = {
+    "input": get_args(InputKind),
     "preset": get_args(PresetName),
     "search": (*get_args(SearchName), None),
     "augmentation": ("auto", *AUGMENTATION),
@@ -62,6 +63,10 @@ def _check_backbone(estimator: SurpriseClustering) -> None:
     for name in ("backbone_size", "copies"):
         if (value := getattr(estimator, name)) is not None and not isinstance(backbone, str):
             raise ValueError(f"{name} is {value!r}, but there is no backbone that is named by a string")
+    if estimator.input == "embeddings":
+        for name in ("backbone", "image_size", "image_shape"):
+            if (value := getattr(estimator, name)) is not None:
+                raise ValueError(f"{name} is {value!r}, but with input='embeddings' there are no images for it")
     check_image_size(estimator.backbone_size, "backbone_size")
     if (copies := estimator.copies) is not None:
         check_copies(integer("copies", copies), "copies")

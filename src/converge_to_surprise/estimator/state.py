@@ -17,7 +17,7 @@ from ..data.arrays import Scale
 from ..data.skipped import SkippedFile
 from ..model import model_file
 from ..model.cluster_model import CalibratedNetwork, Model
-from ..model.encoder import reopen_backbone
+from ..model.encoder import BackboneEncoder, EmbeddingEncoder, reopen_backbone
 from ..model.inference import Outputs
 from ..runs.folder import RunFolder
 from ..runs.labels import TrainingOutputs, read_quarantine
@@ -94,9 +94,8 @@ def _saved_state(
         }
         kept = arrays["kept"].numpy() if "kept" in arrays else None
         quarantine = [SkippedFile(*entry) for entry in extra["quarantine"]]
-        empty = torch.zeros(0, *model.shape, dtype=torch.uint8)
         scale = None if extra["scale"] is None else Scale(*extra["scale"])
-        given = Input(empty, scale, kept, extra["count"], quarantine)
+        given = Input(_none(model), scale, kept, extra["count"], quarantine)
         params = dict(extra["params"])
         params["image_shape"] = params["image_shape"] and tuple(params["image_shape"])
         names = extra["feature_names"]
@@ -116,7 +115,7 @@ def from_place(path: Path, backbone: str | nn.Module | None) -> tuple[FittedStat
     if not isinstance(backbone, str):
         return state, params
     model = state.fitted.model
-    if model.encoder is None:
+    if not isinstance(model.encoder, BackboneEncoder):
         raise ValueError(f"backbone is {backbone!r}, but the model {path} names no backbone; leave it out")
     opened = replace(model.encoder, opened=reopen_backbone(model.encoder.recipe.identity, backbone))
     return replace(state, fitted=state.fitted._replace(model=replace(model, encoder=opened))), params
@@ -161,9 +160,10 @@ def _of_run(
     model = fitted.model
     config, (channels, height, width) = model.config, model.shape
     encoder = model.encoder
-    if encoder is not None:  # the settings that made the features, which are those that a user gives
-        network = replace(config.network, inputs=0)
-        config = replace(config, views=encoder.recipe.views, augmentation=encoder.recipe.augmentation, network=network)
+    if encoder is not None:  # what a user gives are the settings that made the features
+        config = replace(config, network=replace(config.network, inputs=0))
+    if isinstance(encoder, BackboneEncoder):
+        config = replace(config, views=encoder.recipe.views, augmentation=encoder.recipe.augmentation)
     settings = to_dict(config)
     own = {name: settings.pop(name) for name in ("max_clusters", "n_clusters", "n_init", "device")}
     side = max(height, width)
@@ -176,13 +176,20 @@ def _of_run(
         "image_size": side if SMALLEST_SIDE <= side <= LARGEST_SIDE else None,
         "settings": settings,
     }
-    if encoder is not None:
+    if isinstance(encoder, EmbeddingEncoder):
+        params |= {"input": "embeddings", "image_size": None, "color": "auto"}
+    if isinstance(encoder, BackboneEncoder):
         identity = encoder.recipe.identity
         params |= {"backbone": identity.source, "backbone_size": identity.preprocess.size, "image_size": None}
         params |= {"copies": encoder.recipe.copies, "color": "auto"}
-    empty = torch.zeros(0, *model.shape, dtype=torch.uint8)
-    given = Input(empty, None, None, len(fitted.outputs.winner), skipped)
-    return FittedState(fitted, given, channels * height * width, None, history), params
+    given = Input(_none(model), None, None, len(fitted.outputs.winner), skipped)
+    features_in = width if isinstance(encoder, EmbeddingEncoder) else channels * height * width
+    return FittedState(fitted, given, features_in, None, history), params
+
+
+def _none(model: Model) -> Tensor:
+    """No image, of the kind that the model takes."""
+    return torch.zeros(0, *model.shape, dtype=torch.float32 if model.input == "embeddings" else torch.uint8)
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ from rich.console import Console
 from ..config import Config
 from ..data.store import ImageStore
 from ..model.pretrained import PreprocessFlags, PretrainedBackbone, open_backbone
-from ..runs.features import Prepared, backbone_features
+from ..runs.features import Prepared, backbone_features, prepare_embeddings
 from ..runs.progress import CountDisplay
 from .inputs import Input
 
@@ -29,6 +29,8 @@ def prepared_features(
     estimator: SurpriseClustering, given: Input, config: Config, backbone: PretrainedBackbone | None
 ) -> Prepared | None:
     """The stored features that the search works on, or None if it works on pixels."""
+    if config.views.stored:
+        return prepare_embeddings(ImageStore(given.images))
     if backbone is None:
         return None
     with CountDisplay(Console(quiet=not estimator.verbose), "features of pictures", 0) as progress:

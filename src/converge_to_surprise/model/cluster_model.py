@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from ..config import Config
+from ..config.images import InputKind
 from . import inference
 from .carried_names import Annotations, carry_annotations
 from .confidence import fit_sharpness
-from .encoder import Encoder
+from .encoder import EmbeddingEncoder, Encoder
 from .inference import Outputs
 from .merge_tree import MergeResult
 from .network import ClusterNetwork
@@ -85,6 +86,11 @@ class Model:
     annotations: Annotations | None = None
     encoder: Encoder | None = None
     """What makes the features that the networks take, if they do not take pixels."""
+
+    @property
+    def input(self) -> InputKind:
+        """What the model takes."""
+        return "embeddings" if isinstance(self.encoder, EmbeddingEncoder) else "images"
 
     @property
     def active(self) -> CalibratedNetwork:

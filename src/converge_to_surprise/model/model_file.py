@@ -23,8 +23,8 @@ from . import devices
 from .backbone import Backbone, build_network
 from .carried_names import Annotations
 from .cluster_model import CalibratedNetwork, Model
-from .encoder import Encoder, Projection
-from .feature_recipe import FeatureRecipe
+from .encoder import Encoder, Projection, make_encoder
+from .feature_recipe import recipe_from_dict
 from .merge_tree import MergeResult
 from .validation import check_annotations, check_calibrated, check_merge_result, check_projection
 
@@ -100,7 +100,7 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
     config = replace(config, device=devices.resolve_or_cpu(config.device))
     shape: tuple[int, int, int] = typed(data["shape"], tuple[int, int, int], "shape")
     if backbone is not None and data["encoder"] is not None:
-        raise ValueError("it names its backbone, so that it takes no module; leave backbone out")
+        raise ValueError("it works on stored features, so that it takes no module; leave backbone out")
     if data["merge"] is not None:
         check_merge_result(data["merge"], config.max_clusters)
 
@@ -128,10 +128,10 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
 
 def _encoder(recipe: Any, tensors: Mapping[str, Tensor], config: Config, shape: tuple[int, int, int]) -> Encoder:
     """The encoder of a model on stored features; its backbone is opened when it is needed."""
-    found = FeatureRecipe.from_dict(recipe)
+    found = recipe_from_dict(recipe)
     projection = Projection(tensors["encoder.mean"], tensors["encoder.directions"])
-    check_projection(projection, found.identity.features, config.network.inputs)
-    return Encoder(found, projection, shape)
+    check_projection(projection, found.features, config.network.inputs)
+    return make_encoder(found, projection, shape)
 
 
 def _safetensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:

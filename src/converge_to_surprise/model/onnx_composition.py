@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..core.views import make_views
 from .cluster_model import Model
-from .encoder import Encoder, square_color
+from .encoder import BackboneEncoder, square_color
 from .inference import outputs_of
 from .pretrained.frozen import resized
 from .pretrained.onnx_backbone import OnnxFeatures
@@ -32,7 +32,7 @@ OLDEST = 18
 class BackboneInput(nn.Module):
     """Raw pictures (N, C, H, W) -> the backbone's input for all views i, then for all views j. (2N, 3, S, S)"""
 
-    def __init__(self, encoder: Encoder, features: OnnxFeatures) -> None:
+    def __init__(self, encoder: BackboneEncoder, features: OnnxFeatures) -> None:
         super().__init__()
         self.recipe = encoder.recipe
         self.resize = not features.takes(encoder.recipe.shape[1])
@@ -49,7 +49,7 @@ class BackboneInput(nn.Module):
 class Clusters(nn.Module):
     """What the backbone gives for the views of N pictures -> their clusters."""
 
-    def __init__(self, model: Model, encoder: Encoder, runner: OnnxRunner) -> None:
+    def __init__(self, model: Model, encoder: BackboneEncoder, runner: OnnxRunner) -> None:
         super().__init__()
         self.model, self.network, self.projection = model, model.active.network, encoder.projection
         self.pooling, self.extra = runner.signature.pooling, extra_tokens(_raw_shape(runner, encoder)[1])
@@ -70,7 +70,7 @@ class Clusters(nn.Module):
         )  # fmt: skip
 
 
-def compose(model: Model, encoder: Encoder, names: Sequence[str], trace: Any) -> onnx.ModelProto:
+def compose(model: Model, encoder: BackboneEncoder, names: Sequence[str], trace: Any) -> onnx.ModelProto:
     """The joined graph with the outputs ``names``. ``trace``: exports (module, example, input, outputs, opset)."""
     from onnx import compose as joining
 
@@ -106,7 +106,7 @@ def compose(model: Model, encoder: Encoder, names: Sequence[str], trace: Any) ->
     )
 
 
-def _raw_shape(runner: OnnxRunner, encoder: Encoder) -> tuple[int, ...]:
+def _raw_shape(runner: OnnxRunner, encoder: BackboneEncoder) -> tuple[int, ...]:
     """The shape of what the backbone gives for one view, before pooling."""
     side, signature = encoder.recipe.shape[1], runner.signature
     blank = np.zeros((1, 3, signature.side or side, signature.side or side), dtype=signature.dtype)

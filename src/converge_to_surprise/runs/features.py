@@ -1,4 +1,4 @@
-"""Stored features of a run's pictures: from the cache, or computed by the run's backbone."""
+"""Stored features of a run: of pictures by its backbone, or of embeddings; from the cache, or computed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from ..config.presets import COMPONENTS
 from ..config.storage import write_atomically
 from ..data.cache import Progress, cache_folder
 from ..data.store import ImageStore, fingerprint
-from ..model.encoder import Encoder, Projection
+from ..model.embedding_bank import default_recipe, stored_embeddings
+from ..model.encoder import BackboneEncoder, EmbeddingEncoder, Encoder, Projection, make_encoder
 from ..model.feature_bank import BankJob, default_copies, stored_features
-from ..model.feature_recipe import FeatureRecipe
+from ..model.feature_recipe import EmbeddingRecipe, FeatureRecipe, Recipe
 from ..model.pretrained import PretrainedBackbone
 from ..model.validation import check_projection
 from ..search.threads import available_threads
@@ -49,7 +50,22 @@ def prepare(
     folder = cache_folder() / f"features-{recipe.key(fingerprint(store.images))}"
     job = BankJob(store.images, recipe, folder, threads or available_threads(), backbone, progress)
     items, projection = stored_features(job)
-    return Prepared(items, Encoder(recipe, projection, store.shape, backbone))
+    return Prepared(items, BackboneEncoder(recipe, projection, store.shape, backbone))
+
+
+def prepare_embeddings(store: ImageStore, recipe: EmbeddingRecipe | None = None) -> Prepared:
+    """The stored features of embeddings, of a new run or by the recipe of an earlier one."""
+    recipe = recipe or default_recipe(store.shape, COMPONENTS)
+    folder = cache_folder() / f"embeddings-{recipe.key(fingerprint(store.images))}"
+    items, projection = stored_embeddings(store.images, recipe, folder)
+    return Prepared(items, EmbeddingEncoder(recipe, projection, store.shape))
+
+
+def prepare_again(store: ImageStore, recipe: Recipe, threads: int) -> Prepared:
+    """The stored features of a run that was begun before."""
+    if isinstance(recipe, EmbeddingRecipe):
+        return prepare_embeddings(store, recipe)
+    return prepare(store, recipe, threads)
 
 
 def save_projection(run: RunFolder, prepared: Prepared) -> None:
@@ -64,5 +80,5 @@ def load_encoder(run: RunFolder, description: Description) -> Encoder | None:
         return None
     tensors = safetensors.torch.load_file(run.projection)
     projection = Projection(tensors["mean"], tensors["directions"])
-    check_projection(projection, recipe.identity.features, description.config.network.inputs)
-    return Encoder(recipe, projection, description.shape)
+    check_projection(projection, recipe.features, description.config.network.inputs)
+    return make_encoder(recipe, projection, description.shape)

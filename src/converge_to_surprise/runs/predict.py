@@ -133,7 +133,8 @@ def predict_as_worker(job: list[Any], options: dict[str, Any]) -> None:
     """The share of another process."""
     told = Job(*job)
     model = load_model(Path(told.run), told.n_clusters)
-    source = Source.open(told.source, model.shape, told.split, None if told.data_dir is None else Path(told.data_dir))
+    data_dir = None if told.data_dir is None else Path(told.data_dir)
+    source = Source.open(told.source, model.shape, told.split, data_dir, model.input)
     predict(model, source, Path(told.out), TableOptions(**options), told.identity, lambda done, total: None)
 
 

@@ -1,0 +1,83 @@
+"""Stored features of embeddings that the user gave: principal components, with copies that lack some values.
+
+Of several views of an item each is stored as it is. A single view says nothing about itself. It is split into two
+halves that share no value, on which the clusters are judged, and the search sees copies in which a random part of the
+values is left out, so that it cannot rely on a few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from filelock import FileLock
+from torch import Tensor
+
+from ..core import rng
+from .component_file import StoredFeatures, open_components, write_components
+from .encoder import Projection, half_views
+from .feature_recipe import EmbeddingRecipe
+
+COPIES = 4
+"""Copies of each half of a single view."""
+KEPT = 0.7
+"""Fraction of the values that a copy keeps."""
+SAMPLE = 20_000
+"""Vectors from which the principal components are computed."""
+BLOCK_VALUES = 2**20
+"""Values that are projected at a time."""
+
+
+def default_recipe(shape: tuple[int, int, int], components: int) -> EmbeddingRecipe:
+    """The recipe for items of ``shape`` (V, 1, D)."""
+    views, _, features = shape
+    return EmbeddingRecipe(features, views, COPIES if views == 1 else 0, min(components, features))
+
+
+def stored_embeddings(items: Tensor, recipe: EmbeddingRecipe, folder: Path) -> StoredFeatures:
+    """The components of all items (N, V, 1, D): from the folder if they are there, otherwise computed."""
+    shape = len(items), recipe.sides, 1 + recipe.copies
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(folder / "lock"):
+        found = open_components(folder, recipe.components, shape)
+        if found is None:
+            projection = fit_projection(items, recipe)
+            write_components(folder, recipe.components, projection, shape, _parts(items, recipe, projection))
+            found = open_components(folder, recipe.components, shape)
+    if found is None:
+        raise ValueError(f"the embeddings just stored cannot be read back from {folder}")
+    return found
+
+
+def fit_projection(items: Tensor, recipe: EmbeddingRecipe) -> Projection:
+    """The principal components of a sample of views, or of copies of single views."""
+    generator = rng.torch_generator(0, "components")
+    chosen = torch.randperm(len(items), generator=generator)[: max(1, SAMPLE // recipe.views)].sort().values
+    values = items[chosen].flatten(0, 2).float()
+    if not recipe.copies:
+        return Projection.fit(values, recipe.components)
+    mean = values.double().mean(0).float()
+    together = min(recipe.copies, max(1, SAMPLE // len(values)))
+    copies = _thinned((values - mean).repeat(together, 1), generator)
+    return Projection(mean, Projection.fit(copies, recipe.components).directions)
+
+
+def _parts(items: Tensor, recipe: EmbeddingRecipe, projection: Projection) -> Iterator[Tensor]:
+    """The components of all items in order. float16 (n, sides, 1 + copies, components)"""
+    rows = max(16, BLOCK_VALUES // (recipe.features * recipe.sides * (1 + recipe.copies)))
+    for start in range(0, len(items), rows):
+        part = items[start : start + rows]
+        if not recipe.copies:
+            yield projection(part)
+            continue
+        generator = rng.torch_generator(0, "embeddings", start)
+        centered = (part[:, 0, 0].float() - projection.mean)[:, None, None]
+        copies = _thinned(centered.repeat(1, recipe.sides, recipe.copies, 1), generator)
+        halves = half_views(part[:, 0, 0], projection)
+        yield torch.cat([halves[:, :, None], projection.of_centered(copies)], 2)
+
+
+def _thinned(centered: Tensor, generator: torch.Generator) -> Tensor:
+    """Values of which each is left out at random, the others larger in proportion."""
+    return centered * (torch.rand(centered.shape, generator=generator) < KEPT) / KEPT
