@@ -9,7 +9,14 @@ import torch
 from support.vectors import FEATURES, vectors
 
 from converge_to_surprise.data.embeddings import to_items
-from converge_to_surprise.model.embedding_bank import COPIES, default_recipe, fit_projection, stored_embeddings
+from converge_to_surprise.model.embedding_bank import (
+    COPIES,
+    computed_embeddings,
+    default_recipe,
+    fit_projection,
+    fits_memory,
+    stored_embeddings,
+)
 from converge_to_surprise.model.encoder import EmbeddingEncoder, Projection, half_views
 from converge_to_surprise.model.feature_recipe import recipe_from_dict
 
@@ -54,6 +61,7 @@ def test_the_same_items_give_the_same_bytes_and_are_stored_once(tmp_path: Path) 
     first = stored_embeddings(items, recipe, tmp_path / "a").items.clone()
     again = stored_embeddings(items, recipe, tmp_path / "b").items
     assert torch.equal(first, again)
+    assert torch.equal(first, computed_embeddings(items, recipe).items)
     file = tmp_path / "a" / "components-8.npy"
     written = file.stat().st_mtime_ns
     stored_embeddings(items, recipe, tmp_path / "a")
@@ -76,3 +84,9 @@ def test_the_recipe_is_plain_data() -> None:
     assert recipe.components == 5
     assert recipe.key("a") != recipe.key("b")
     assert fit_projection(to_items(np.eye(5), "X"), recipe).directions.shape[0] == 5
+
+
+def test_many_items_are_kept_on_disk() -> None:
+    recipe = default_recipe((1, 1, 768), 128)
+    assert fits_memory(60_000, recipe)
+    assert not fits_memory(1_000_000, recipe)

@@ -25,6 +25,8 @@ Shape = tuple[int, int, int]
 Sizing = Callable[[Shape], tuple[int, int]]
 """From the (C, H, W) of an array's images to the (H, W) that they are brought to."""
 
+HINT = "for feature vectors give --input embeddings"
+"""Part of messages about numbers that are no images."""
 BLOCK_VALUES = 2**22
 """Values that are looked at or converted together."""
 
@@ -58,7 +60,7 @@ def to_nchw(pixels: Array, name: str) -> Array:
         return pixels.transpose(0, 3, 1, 2)
     if pixels.ndim == 4 and pixels.shape[1] in (1, 3):
         return pixels
-    ask = "; for feature vectors give --input embeddings" if pixels.ndim == 2 else ""
+    ask = f"; {HINT}" if pixels.ndim == 2 else ""
     raise ValueError(
         f"{name} has shape {pixels.shape}; images are (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels{ask}"
     )
@@ -136,7 +138,7 @@ def check_pixel_range(scale: Scale, name: str) -> None:
     if scale not in (BYTES, SHARES):
         raise ValueError(
             f"{name} has pixels from {scale.low:g} to {scale.high:g}; "
-            "they must lie in 0..255, or in 0..1 for floats: scale them first"
+            f"they must lie in 0..255, or in 0..1 for floats: scale them first ({HINT})"
         )
 
 

@@ -21,7 +21,7 @@ from sklearn.datasets import fetch_openml, load_digits
 from ..config.images import ImageOptions
 from ..config.presets import canonical
 from .array_file import find_idx, labels_beside, looks_like_idx, read_arrays, read_idx
-from .arrays import Sizing
+from .arrays import HINT, Sizing
 from .cache import Decoded, Progress, cached
 from .decode import Shape
 from .embeddings import check_like, read_embeddings, to_items
@@ -294,7 +294,9 @@ def _array_file(path: Path, name: str, sizing: Sizing | None) -> Dataset:
     images = [key for key in IMAGE_KEYS if key in arrays]
     labels = [key for key in LABEL_KEYS if key in arrays]
     if not images:
-        raise ValueError(f"{path} has the arrays {sorted(names)}; one of them must be called images, x or x_train")
+        raise ValueError(
+            f"{path} has the arrays {sorted(names)}; one of them must be called images, x or x_train ({HINT})"
+        )
     return Dataset(name, to_store(arrays[images[0]], arrays[labels[0]] if labels else None, str(path), sizing))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .arrays import HINT
 from .formats import HEAD, NO_PICTURES, READ, UNREAD, decodable, recognize
 from .parquet import parquet
 
@@ -217,5 +218,7 @@ def _columns(names: Sequence[str], path: Path) -> tuple[int, int | None]:
     plain = [name.strip().lower() for name in names]
     where = next((plain.index(name) for name in PATH_COLUMNS if name in plain), None)
     if where is None:
-        raise ValueError(f"{path} has the columns {list(names)}; one of them must be called {', '.join(PATH_COLUMNS)}")
+        hint = f" ({HINT})" if path.suffix.lower() == ".parquet" else ""
+        known = ", ".join(PATH_COLUMNS)
+        raise ValueError(f"{path} has the columns {list(names)}; one of them must be called {known}{hint}")
     return where, next((plain.index(name) for name in LABEL_COLUMNS if name in plain), None)

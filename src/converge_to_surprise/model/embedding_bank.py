@@ -25,6 +25,8 @@ KEPT = 0.7
 """Fraction of the values that a copy keeps."""
 SAMPLE = 20_000
 """Vectors from which the principal components are computed."""
+IN_MEMORY = 2**28
+"""Bytes of components that are made anew in memory for every run, in seconds; more of them are kept in the cache."""
 BLOCK_VALUES = 2**20
 """Values that are projected at a time."""
 
@@ -35,8 +37,19 @@ def default_recipe(shape: tuple[int, int, int], components: int) -> EmbeddingRec
     return EmbeddingRecipe(features, views, COPIES if views == 1 else 0, min(components, features))
 
 
+def fits_memory(items: int, recipe: EmbeddingRecipe) -> bool:
+    """Whether the components of so many items are computed in memory for every run."""
+    return 2 * items * recipe.sides * (1 + recipe.copies) * recipe.components <= IN_MEMORY
+
+
+def computed_embeddings(items: Tensor, recipe: EmbeddingRecipe) -> StoredFeatures:
+    """The components of all items (N, V, 1, D), in memory."""
+    projection = fit_projection(items, recipe)
+    return StoredFeatures(torch.cat(list(_parts(items, recipe, projection))), projection)
+
+
 def stored_embeddings(items: Tensor, recipe: EmbeddingRecipe, folder: Path) -> StoredFeatures:
-    """The components of all items (N, V, 1, D): from the folder if they are there, otherwise computed."""
+    """The same, memory-mapped: from the folder if they are there, otherwise computed."""
     shape = len(items), recipe.sides, 1 + recipe.copies
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with FileLock(folder / "lock"):

@@ -93,6 +93,10 @@ class EmbeddingEncoder:
     shape: tuple[int, int, int]
     """(V, 1, D) of the items that the model was made with; others may have another V."""
 
+    def __post_init__(self) -> None:
+        if self.shape != (self.recipe.views, 1, self.recipe.features):
+            raise ValueError(f"items of {self.shape} are not those of {self.recipe}")
+
     @property
     def given(self) -> tuple[int, ...]:
         """(D,) or (V, D) of one item as the user gives it."""

@@ -12,7 +12,7 @@ from ..config.presets import COMPONENTS
 from ..config.storage import write_atomically
 from ..data.cache import Progress, cache_folder
 from ..data.store import ImageStore, fingerprint
-from ..model.embedding_bank import default_recipe, stored_embeddings
+from ..model.embedding_bank import computed_embeddings, default_recipe, fits_memory, stored_embeddings
 from ..model.encoder import BackboneEncoder, EmbeddingEncoder, Encoder, Projection, make_encoder
 from ..model.feature_bank import BankJob, default_copies, stored_features
 from ..model.feature_recipe import EmbeddingRecipe, FeatureRecipe, Recipe
@@ -56,8 +56,11 @@ def prepare(
 def prepare_embeddings(store: ImageStore, recipe: EmbeddingRecipe | None = None) -> Prepared:
     """The stored features of embeddings, of a new run or by the recipe of an earlier one."""
     recipe = recipe or default_recipe(store.shape, COMPONENTS)
-    folder = cache_folder() / f"embeddings-{recipe.key(fingerprint(store.images))}"
-    items, projection = stored_embeddings(store.images, recipe, folder)
+    if fits_memory(len(store), recipe):
+        items, projection = computed_embeddings(store.images, recipe)
+    else:
+        folder = cache_folder() / f"embeddings-{recipe.key(fingerprint(store.images))}"
+        items, projection = stored_embeddings(store.images, recipe, folder)
     return Prepared(items, EmbeddingEncoder(recipe, projection, store.shape))
 
 
