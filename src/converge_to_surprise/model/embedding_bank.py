@@ -1,8 +1,8 @@
-"""Stored features of embeddings that the user gave: principal components, with copies that lack some values.
+"""Stored features of embeddings that the user gave: principal components of their views, or of halves of a single one.
 
 Of several views of an item each is stored as it is. A single view says nothing about itself. It is split into two
-halves that share no value, on which the clusters are judged, and the search sees copies in which a random part of the
-values is left out, so that it cannot rely on a few of them.
+halves that share no value, as the two views of an image share no pixel: every other value each, on which the clusters
+are judged, and copies with random halves for the search, so that it cannot rely on a few values.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from .encoder import Projection, half_views
 from .feature_recipe import EmbeddingRecipe
 
 COPIES = 4
-"""Copies of each half of a single view."""
-KEPT = 0.7
-"""Fraction of the values that a copy keeps."""
+"""Random halves of a single view."""
 SAMPLE = 20_000
 """Vectors from which the principal components are computed."""
 IN_MEMORY = 2**28
@@ -64,7 +62,7 @@ def stored_embeddings(items: Tensor, recipe: EmbeddingRecipe, folder: Path) -> S
 
 
 def fit_projection(items: Tensor, recipe: EmbeddingRecipe) -> Projection:
-    """The principal components of a sample of views, or of copies of single views."""
+    """The principal components of a sample of views, or of random halves of single views."""
     generator = rng.torch_generator(0, "components")
     chosen = torch.randperm(len(items), generator=generator)[: max(1, SAMPLE // recipe.views)].sort().values
     values = items[chosen].flatten(0, 2).float()
@@ -72,8 +70,8 @@ def fit_projection(items: Tensor, recipe: EmbeddingRecipe) -> Projection:
         return Projection.fit(values, recipe.components)
     mean = values.double().mean(0).float()
     together = min(recipe.copies, max(1, SAMPLE // len(values)))
-    copies = _thinned((values - mean).repeat(together, 1), generator)
-    return Projection(mean, Projection.fit(copies, recipe.components).directions)
+    halves = _random_halves((values - mean).repeat(together, 1), generator)
+    return Projection(mean, Projection.fit(halves[:, 0], recipe.components).directions)
 
 
 def _parts(items: Tensor, recipe: EmbeddingRecipe, projection: Projection) -> Iterator[Tensor]:
@@ -85,12 +83,12 @@ def _parts(items: Tensor, recipe: EmbeddingRecipe, projection: Projection) -> It
             yield projection(part)
             continue
         generator = rng.torch_generator(0, "embeddings", start)
-        centered = (part[:, 0, 0].float() - projection.mean)[:, None, None]
-        copies = _thinned(centered.repeat(1, recipe.sides, recipe.copies, 1), generator)
-        halves = half_views(part[:, 0, 0], projection)
-        yield torch.cat([halves[:, :, None], projection.of_centered(copies)], 2)
+        centered = part[:, 0, 0].float() - projection.mean
+        copies = [projection.of_centered(_random_halves(centered, generator)) for _ in range(recipe.copies)]
+        yield torch.stack([half_views(part[:, 0, 0], projection), *copies], 2)
 
 
-def _thinned(centered: Tensor, generator: torch.Generator) -> Tensor:
-    """Values of which each is left out at random, the others larger in proportion."""
-    return centered * (torch.rand(centered.shape, generator=generator) < KEPT) / KEPT
+def _random_halves(centered: Tensor, generator: torch.Generator) -> Tensor:
+    """Two random halves of each of the vectors (n, D), the rest 0; see ``half_views``. (n, 2, D)"""
+    mask = (torch.rand(centered.shape, generator=generator) < 0.5).to(centered.dtype)
+    return 2 * centered[:, None] * torch.stack([mask, 1 - mask], 1)

@@ -71,7 +71,7 @@ class EmbeddingRecipe:
     views: int
     """Views of each item (V)."""
     copies: int
-    """Copies of each half of a single view, in which some values are left out; 0 for several views."""
+    """Random halves that are stored of a single view, besides the fixed ones; 0 for several views."""
     components: int
     """Principal components that are kept."""
 
