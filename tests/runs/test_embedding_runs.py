@@ -66,7 +66,6 @@ def test_clusters_are_found_and_named_by_their_pictures(run: Path) -> None:
     result = result_of(run)
     assert result["nmi_both"] > 0.9
     assert result["verdict"]["strength"] in ("strong", "weak")
-    assert result["agreement"] < 1, "the views are halves, which can disagree"
     description = RunFolder.open(run).description()
     assert description.items == f"120 embeddings of {FEATURES} values"
     assert description.shape == (1, 1, FEATURES)

@@ -45,7 +45,8 @@ SHARES = Scale(0, 1)
 def to_numpy(pixels: object) -> Array:
     """A torch tensor, an array or anything that numpy makes an array of."""
     if isinstance(pixels, Tensor):
-        return np.asarray(pixels.detach().cpu().numpy())
+        values = pixels.detach().cpu()
+        return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())  # numpy has none
     return np.asarray(pixels)
 
 
