@@ -86,12 +86,12 @@ def test_every_kind_of_file_holds_the_same(views: int, tmp_path: Path) -> None:
         fixed = pa.FixedSizeListArray.from_arrays(fixed, views)
     pq.write_table(pa.table({"id": ["x"] * 12, "v": fixed}), tmp_path / "fixed.parquet")
     for name in ("a.npy", "a.npz", "split.npz", "a.parquet", "fixed.parquet"):
-        found = datasets.load(str(tmp_path / name), reading=EMBEDDINGS)
+        found = datasets.load(str(tmp_path / name), options=EMBEDDINGS)
         np.testing.assert_array_equal(found.train.images.numpy(), values.reshape(12, views, 1, -1), err_msg=name)
         assert (found.train.labels is not None) == (name in ("a.npz", "split.npz", "a.parquet"))
         if found.train.labels is not None:
             assert found.train.labels.tolist() == labels.tolist()
-    split = datasets.load(str(tmp_path / "split.npz"), reading=EMBEDDINGS)
+    split = datasets.load(str(tmp_path / "split.npz"), options=EMBEDDINGS)
     assert split.test is not None
     assert len(split.test) == 5
 
@@ -101,7 +101,7 @@ def test_numeric_columns_are_a_vector(tmp_path: Path) -> None:
     columns = {f"f{k}": values[:, k] for k in range(4)}
     table = pa.table({"path": [f"{k}.png" for k in range(9)], **columns, "class": labels.astype(str)})
     pq.write_table(table, tmp_path / "t.parquet")
-    found = datasets.load(str(tmp_path / "t.parquet"), reading=EMBEDDINGS)
+    found = datasets.load(str(tmp_path / "t.parquet"), options=EMBEDDINGS)
     np.testing.assert_array_equal(found.train.images[:, 0, 0].numpy(), values[:, :4])
     assert found.train.labels is not None
 
@@ -120,7 +120,7 @@ def test_numeric_columns_are_a_vector(tmp_path: Path) -> None:
 def test_wrong_tables_are_refused(columns: dict[str, Any], message: str, tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), tmp_path / "t.parquet")
     with pytest.raises(ValueError, match=re.escape(message)):
-        datasets.load(str(tmp_path / "t.parquet"), reading=EMBEDDINGS)
+        datasets.load(str(tmp_path / "t.parquet"), options=EMBEDDINGS)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         (".", "is not a file of embeddings; give an .npy, .npz or .parquet file"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
-            datasets.load(str(tmp_path / name), reading=EMBEDDINGS)
+            datasets.load(str(tmp_path / name), options=EMBEDDINGS)
 
 
 def test_tiles_show_every_vector() -> None:

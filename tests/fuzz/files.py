@@ -71,7 +71,7 @@ def embedding_file(place: Place, draw: Draw) -> Use:
             path = place.file("a.npz", npz(embeddings=spoil_bytes(array, rng), labels=whole_array((5,))))
         case _:
             path = place.file("e.parquet", spoil_bytes(_parquet(), rng))
-    return lambda: datasets.load(str(path), reading=ImageOptions(input="embeddings"))
+    return lambda: datasets.load(str(path), options=ImageOptions(input="embeddings"))
 
 
 CELLS = ("a.png", "", "../../etc/passwd", "\0", "/dev/zero", "\ud800", '"', ",", "\r\n", "x" * 5000, ".", "\x1b[2J")

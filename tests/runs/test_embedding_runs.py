@@ -93,6 +93,7 @@ def test_predict_labels_as_the_run_did_and_takes_the_same_values_only(
 def test_other_commands_work_and_sort_tells_why_not(
     run: Path, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    np.save(tmp_path / "few.npy", vectors()[0][:2])
     assert call("evaluate", run, place / "one.npz") == 0
     assert call("show", run) == 0
     shown = capsys.readouterr().out
@@ -107,6 +108,10 @@ def test_other_commands_work_and_sort_tells_why_not(
     assert call("relabel", tmp_path / "named", tmp_path / "clusters.json") == 0
     assert call("predict", tmp_path / "named", place / "one.npz", "--out", tmp_path / "named.csv") == 0
     assert "first" in {row["name"] for row in table(tmp_path / "named.csv")}
+    assert call("similar", run, tmp_path / "few.npy", "--out", tmp_path / "similar.csv") == 0
+    assert len({row["picture"] for row in table(tmp_path / "similar.csv")}) == 2
+    message = refused(capsys, "similar", run, tmp_path / "few.npy", "--page", tmp_path / "similar.html")
+    assert message.endswith("clusters embeddings; give --out for a table")
     message = refused(capsys, "sort", run, place / "one.npz", "--into", tmp_path / "sorted")
     assert re.match(r".* clusters embeddings, which are no files to sort; write a table: cts predict", message)
 
@@ -129,7 +134,7 @@ def test_a_stopped_run_is_resumed_bit_for_bit(run: Path, place: Path, tmp_path: 
     description = part.description()
     for file in (part.result, part.model, part.labels, *part.checkpoints.iterdir()):
         file.unlink()
-    dataset = datasets.load(description.source, reading=description.reading, shape=description.shape)
+    dataset = datasets.load(description.source, options=description.reading, shape=description.shape)
     fresh, _ = session.reopen(part, dataset)
     records = fresh.run()
     for _ in range(7):

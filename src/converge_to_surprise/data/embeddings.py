@@ -74,7 +74,7 @@ def to_items(values: Array, name: str) -> Tensor:
             f"{name} has {values.shape[-1]:,} values for each item; embeddings have at most {MOST_FEATURES:,}: reduce "
             "them first, for example to principal components"
         )
-    for rows in blocks(values):
+    for rows in blocks(values.shape):
         _check_values(values[rows], rows.start, name)
     if values.dtype != np.float32:
         check_planned(4 * values.size, f"the {len(values):,} embeddings of {name}")

@@ -64,7 +64,7 @@ class Projection(NamedTuple):
 
 @dataclass(frozen=True)
 class BackboneEncoder:
-    """What turns pictures into the features that a network on stored features takes."""
+    """Turns pictures into the features that a network on stored features takes."""
 
     recipe: FeatureRecipe
     projection: Projection

@@ -102,7 +102,7 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
     if backbone is not None and data["encoder"] is not None:
         raise ValueError("it works on stored features, so that it takes no module; leave backbone out")
     if data["merge"] is not None:
-        check_merge_result(data["merge"], config.max_clusters)
+        check_merge_result(data["merge"], data["networks"]["unmerged"]["n_outputs"])
 
     def calibrated(role: str, described: dict[str, Any]) -> CalibratedNetwork:
         state = {key.removeprefix(f"{role}."): v for key, v in tensors.items() if key.startswith(f"{role}.")}
