@@ -27,13 +27,13 @@ from converge_to_surprise.data.synthetic import striped_images
 
 QUICK: dict[str, Any] = {
     "views": {"upsample": 1},
-    "schedule": ["search=relaxed:12", "merge=merge:1", "refine=refine:3"],
+    "schedule": ["start=graph:6", "search=relaxed:6", "merge=merge:1", "refine=refine:3"],
     "network": {"width": 4},
     "relaxed": {"heads": 2, "batch_size": 20},
     "merge": {"neighbor_pairs": 500, "augmented_pairs": 100},
     "n_init": 1,
 }
-TINY: dict[str, Any] = QUICK | {"schedule": ["search=relaxed:2", "merge=merge:1", "refine=refine:1"]}
+TINY: dict[str, Any] = QUICK | {"schedule": ["start=graph:2", "search=relaxed:1", "merge=merge:1", "refine=refine:1"]}
 TINY["relaxed"] = {"heads": 2, "batch_size": 4}
 
 

@@ -140,9 +140,7 @@ def _small_evolution(config: Config, images: int) -> Config:
 def _relaxed(config: Config, images: int) -> Config:
     batch_size = min(config.relaxed.batch_size, images)
     schedule = _relaxed_schedule(ROUNDS, REFINE_STEPS, batch_size / images)
-    relaxed = replace(
-        config.relaxed, batch_size=batch_size, refine_temperature=REFINE_TEMPERATURE, diversity=0.0, grow=True
-    )
+    relaxed = replace(config.relaxed, batch_size=batch_size, refine_temperature=REFINE_TEMPERATURE, grow=True)
     return replace(config, schedule=schedule, relaxed=relaxed)
 
 
