@@ -385,7 +385,7 @@ def test_a_backbone_that_does_not_fit(images: Tensor) -> None:
         quick(backbone=nn.Identity()).fit(images)
     with pytest.raises(ValueError, match=r"does not take views of shape \(B, 1, 8, 8\)"):
         quick(backbone=nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten())).fit(images)
-    with pytest.raises(ValueError, match="backbone is 'resnet'"):
+    with pytest.raises(ValueError, match="there is no backbone 'resnet'; give one of"):
         quick(backbone="resnet").fit(images)
 
 

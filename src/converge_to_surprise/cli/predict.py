@@ -26,7 +26,8 @@ class Command:
     run: RunPath
     """A finished run, or a model file."""
     source: SourceName
-    """Folder of pictures, a single picture, table of paths, array file or data set."""
+    """Folder of pictures, a single picture, table of paths, array file or data set; for a model of embeddings a file of
+    them."""
     out: Path | None = None
     """Table to write: .csv or .parquet. If the command is interrupted, the same command continues it. The cluster of a
     single picture is printed if this is left out."""
@@ -68,12 +69,12 @@ def execute(command: Command, console: Console) -> None:
     check_limits(command.min_confidence, command.max_novelty)
     options = prediction.TableOptions(command.embedding, command.min_confidence, command.max_novelty, command.threads)
     if command.out is None:
-        source = Source.open(command.source, model.shape, command.split, command.data_dir)
+        source = Source.open(command.source, model.shape, command.split, command.data_dir, model.input)
         say(console, one_line(_single(model, source, options)))
         return
     prediction.check_out(command.out)
     check_free(command.out, "--out", command.force)
-    source = Source.open(command.source, model.shape, command.split, command.data_dir)
+    source = Source.open(command.source, model.shape, command.split, command.data_dir, model.input)
     identity, out = prediction.model_identity(command.run), command.out.resolve()
     with stoppable("run the same command again to continue"), launch.workers(command.processes) as group:
         if not group.is_single:

@@ -79,6 +79,9 @@ def execute(command: Command, console: Console) -> int:
     check_folder_target(into, "--into")
     model = load_model(command.run, command.n_clusters)
     check_limits(command.min_confidence, command.max_novelty)
+    if model.input == "embeddings":
+        table = f"cts predict {command.run} {command.source} --out labels.csv"
+        raise ValueError(f"{command.run} clusters embeddings, which are no files to sort; write a table: {table}")
     source = Source.open(command.source, model.shape, command.split, command.data_dir)
     check_apart(source, into)
     limits = Limits(command.min_confidence, command.max_novelty)

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from ..config import Config
+from ..config.images import InputKind
 from . import inference
 from .calibration import calibrate
 from .carried_names import Annotations, carry_annotations
-from .encoder import Encoder
+from .encoder import EmbeddingEncoder, Encoder
 from .inference import Calibration, Known, Outputs
 from .merge_tree import MergeResult
 from .network import ClusterNetwork
@@ -88,6 +89,11 @@ class Model:
     annotations: Annotations | None = None
     encoder: Encoder | None = None
     """What makes the features that the networks take, if they do not take pixels."""
+
+    @property
+    def input(self) -> InputKind:
+        """What the model takes."""
+        return "embeddings" if isinstance(self.encoder, EmbeddingEncoder) else "images"
 
     @property
     def active(self) -> CalibratedNetwork:
@@ -180,7 +186,7 @@ class Model:
         done = 0
         for features in inference.encoded(network, images, self.encoder.view_features):
             part = images[done : done + len(features)]
-            known = Known(features, image_statistics(part))
+            known = Known(features, self._statistics(part))
             yield from inference.run(network, part, self.config.views, calibration, known)
             done += len(part)
 
@@ -189,8 +195,12 @@ class Model:
         network, known = self.active.network, inference.NOTHING
         if self.encoder is not None:
             features = torch.cat(list(inference.encoded(network, images, self.encoder.view_features)))
-            known = Known(features, image_statistics(images))
+            known = Known(features, self._statistics(images))
         return inference.run_all(network, images, self.config.views, self.active.calibration, keep, known)
+
+    def _statistics(self, images: Tensor) -> Tensor | None:
+        """The statistics of the pixels of images; embeddings have none."""
+        return None if isinstance(self.encoder, EmbeddingEncoder) else image_statistics(images)
 
     def predict(self, images: Tensor) -> Iterator[Prediction]:
         """The clusters of uint8 images (N, C, H, W), chunk by chunk, in order."""

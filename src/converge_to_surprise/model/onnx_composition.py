@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..core.pixels import statistics
 from ..core.views import make_views, to_float
 from .cluster_model import Model
-from .encoder import Encoder, square_color
+from .encoder import BackboneEncoder, square_color
 from .inference import outputs_of
 from .pretrained.frozen import resized
 from .pretrained.onnx_backbone import OnnxFeatures
@@ -36,7 +36,7 @@ class BackboneInput(nn.Module):
     And the statistics of the pictures' pixels. (N, statistics)
     """
 
-    def __init__(self, encoder: Encoder, features: OnnxFeatures) -> None:
+    def __init__(self, encoder: BackboneEncoder, features: OnnxFeatures) -> None:
         super().__init__()
         self.recipe = encoder.recipe
         self.resize = not features.takes(encoder.recipe.shape[1])
@@ -53,7 +53,7 @@ class BackboneInput(nn.Module):
 class Clusters(nn.Module):
     """What the backbone gives for the views of N pictures -> their clusters."""
 
-    def __init__(self, model: Model, encoder: Encoder, runner: OnnxRunner, names: Sequence[str]) -> None:
+    def __init__(self, model: Model, encoder: BackboneEncoder, runner: OnnxRunner, names: Sequence[str]) -> None:
         super().__init__()
         self.names = names
         self.model, self.network, self.projection = model, model.active.network, encoder.projection
@@ -73,7 +73,7 @@ class Clusters(nn.Module):
         return tuple(getattr(predicted, name) for name in self.names)
 
 
-def compose(model: Model, encoder: Encoder, names: Sequence[str], trace: Any) -> onnx.ModelProto:
+def compose(model: Model, encoder: BackboneEncoder, names: Sequence[str], trace: Any) -> onnx.ModelProto:
     """The joined graph with the outputs ``names``. ``trace``: exports (module, examples, inputs, outputs, opset)."""
     from onnx import compose as joining
 
@@ -109,7 +109,7 @@ def compose(model: Model, encoder: Encoder, names: Sequence[str], trace: Any) ->
     return joining.merge_models(joined, after, links, inputs=["images"], outputs=list(names))
 
 
-def _raw_shape(runner: OnnxRunner, encoder: Encoder) -> tuple[int, ...]:
+def _raw_shape(runner: OnnxRunner, encoder: BackboneEncoder) -> tuple[int, ...]:
     """The shape of what the backbone gives for one view, before pooling."""
     side, signature = encoder.recipe.shape[1], runner.signature
     blank = np.zeros((1, 3, signature.side or side, signature.side or side), dtype=signature.dtype)

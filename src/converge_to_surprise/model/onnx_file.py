@@ -18,6 +18,7 @@ from ..config.storage import write_atomically
 from ..core.pixels import statistics
 from ..core.views import make_views, to_float
 from .cluster_model import Model
+from .encoder import EmbeddingEncoder
 from .inference import outputs_of
 from .onnx_composition import compose
 
@@ -54,8 +55,30 @@ def output_names(model: Model) -> list[str]:
     return list(OUTPUTS if model.active.calibration.novelty is not None else OUTPUTS[:-1])
 
 
+class FromEmbeddings(nn.Module):
+    """From a batch of embeddings to its clusters."""
+
+    def __init__(self, model: Model, encoder: EmbeddingEncoder) -> None:
+        super().__init__()
+        self.model, self.encoder, self.network = model, encoder, model.active.network
+
+    def forward(self, embeddings: Tensor) -> tuple[Tensor, ...]:
+        """float32 (N, D) or (N, V, D) -> the same as from images"""
+        items = embeddings[:, None, None] if embeddings.ndim == 2 else embeddings[:, :, None]
+        view_i, view_j = (self.network.features(view) for view in self.encoder.view_features(items).unbind(1))
+        found = self.model.interpret(outputs_of(self.network, view_i, view_j, self.model.active.calibration, None))
+        return tuple(getattr(found, name) for name in output_names(self.model))
+
+
+def input_text(model: Model) -> str:
+    """What an exported file takes, in words."""
+    if isinstance(model.encoder, EmbeddingEncoder):
+        return f"embeddings float32 (N, {', '.join(map(str, model.encoder.given))})"
+    return f"images uint8 (N, {', '.join(map(str, model.shape))})"
+
+
 def export(model: Model, path: Path) -> None:
-    """Write the ONNX file: input ``images``, outputs as in ``OUTPUTS``; cluster names in its metadata."""
+    """Write the ONNX file: input ``images`` or ``embeddings``, outputs as in ``OUTPUTS``, cluster names as metadata."""
     try:
         import onnx
         import onnxscript  # noqa: F401 - torch's exporter needs it
@@ -66,7 +89,11 @@ def export(model: Model, path: Path) -> None:
     try:
         network.cpu().eval()
         model.prepare()  # only what depends on the images is traced
-        if model.encoder is not None:
+        if isinstance(model.encoder, EmbeddingEncoder):
+            example = torch.zeros(EXPORTED_WITH, *model.encoder.given)
+            whole = FromEmbeddings(model, model.encoder).eval()
+            described = _trace(whole, (example,), ["embeddings"], output_names(model))
+        elif model.encoder is not None:
             described = compose(model, model.encoder, output_names(model), _trace)
         else:
             example = torch.zeros(EXPORTED_WITH, *model.shape, dtype=torch.uint8)

@@ -107,13 +107,14 @@ def columns(
     total = len(data.cluster)
     room = budget(total) - FIXED if room is None else room
     each = PACKED + (0 if store.names is None else _name_bytes(store.names))
-    form, thumbnail = sprites.choose_form(store.images, room / total - each)
+    pictures = store.shown
+    form, thumbnail = sprites.choose_form(pictures, room / total - each)
     fitting = max(1, min(total, int(room / (each + thumbnail))))
     shown = sprites.spread(data.cluster, data.confidence, fitting)
     if fitting < total:
         shown = np.union1d(shown, wanted)
         shown = shown[np.lexsort((-data.confidence[shown], data.cluster[shown]))]
-    sheets = sprites.encode(store.images[torch.from_numpy(shown)], form)
+    sheets = sprites.encode(pictures[torch.from_numpy(shown)], form)
     codes = SimilarityIndex.of(torch.from_numpy(data.embedding[shown])).codes()
     return {
         "total": total,

@@ -140,9 +140,8 @@ def predict_as_worker(job: list[Any], options: dict[str, Any]) -> None:
     """Write the share of a worker."""
     wanted = Job(*job)
     model = load_model(Path(wanted.run), wanted.n_clusters)
-    source = Source.open(
-        wanted.source, model.shape, wanted.split, None if wanted.data_dir is None else Path(wanted.data_dir)
-    )
+    data_dir = None if wanted.data_dir is None else Path(wanted.data_dir)
+    source = Source.open(wanted.source, model.shape, wanted.split, data_dir, model.input)
     predict(model, source, Path(wanted.out), TableOptions(**options), wanted.identity, lambda done, total: None)
 
 
