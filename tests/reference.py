@@ -162,6 +162,75 @@ def jitter(image: Image, brightness: float, contrast: float, saturation: float, 
     return image
 
 
+# --- augmentation of photographs, and edges ---
+
+
+def crop_by_area(channel: list[list[float]], top: float, left: float, tall: float, wide: float) -> list[list[float]]:
+    """The part of a channel that begins at (top, left) and is ``tall`` x ``wide``, enlarged to the size of the channel.
+
+    Nearest pixel; positions and sizes are fractions of the channel's.
+    """
+    height, width = len(channel), len(channel[0])
+
+    def read(r: int, c: int) -> float:
+        y = (top + (r + 0.5) / height * tall) * height
+        x = (left + (c + 0.5) / width * wide) * width
+        return channel[nearest(y)][nearest(x)]
+
+    return [[read(r, c) for c in range(width)] for r in range(height)]
+
+
+def turned_color(red: float, green: float, blue: float, circle: float) -> tuple[float, float, float]:
+    """A color turned around the gray axis of NTSC's YIQ by a fraction of a full circle, not clipped."""
+    y = 0.299 * red + 0.587 * green + 0.114 * blue
+    i = 0.595716 * red - 0.274453 * green - 0.321263 * blue
+    q = 0.211456 * red - 0.522591 * green + 0.311135 * blue
+    angle = 2 * math.pi * circle
+    i, q = i * math.cos(angle) - q * math.sin(angle), i * math.sin(angle) + q * math.cos(angle)
+    # The standard's own inverse, rounded as it is published.
+    return y + 0.9563 * i + 0.6210 * q, y - 0.2721 * i - 0.6474 * q, y - 1.1070 * i + 1.7046 * q
+
+
+def blurred(channel: list[list[float]], sigma: float, reach: int) -> list[list[float]]:
+    """Convolved with a square of Gaussian weights that reaches ``reach`` pixels; the outermost pixels are repeated."""
+    height, width = len(channel), len(channel[0])
+    around = range(-reach, reach + 1)
+    weights = {(r, c): math.exp(-(r * r + c * c) / (2 * sigma * sigma)) for r in around for c in around}
+    total = sum(weights.values())
+
+    def read(r: int, c: int) -> float:
+        return channel[min(height - 1, max(0, r))][min(width - 1, max(0, c))]
+
+    return [
+        [sum(weight * read(h + r, w + c) for (r, c), weight in weights.items()) / total for w in range(width)]
+        for h in range(height)
+    ]
+
+
+def edge_strength(image: Image, faint: float) -> list[list[float]]:
+    """Sobel's edges of a picture, each divided by itself, the mean around it, the mean of all, and ``faint``."""
+    height, width = len(image[0]), len(image[0][0])
+
+    def read(r: int, c: int) -> float:
+        return gray(image, min(height - 1, max(0, r)), min(width - 1, max(0, c)))
+
+    def strength(h: int, w: int) -> float:
+        across = sum(weight * (read(h + r, w + 1) - read(h + r, w - 1)) for r, weight in ((-1, 1), (0, 2), (1, 1)))
+        down = sum(weight * (read(h + 1, w + c) - read(h - 1, w + c)) for c, weight in ((-1, 1), (0, 2), (1, 1)))
+        return math.hypot(across / 8, down / 8)
+
+    found = [[strength(h, w) for w in range(width)] for h in range(height)]
+    reach = max(1, min(height, width) // 6)
+
+    def around(h: int, w: int) -> float:
+        rows, columns = range(max(0, h - reach), min(height, h + reach + 1)), range(max(0, w - reach), w + reach + 1)
+        near = [found[r][c] for r in rows for c in columns if c < width]
+        return sum(near) / len(near)
+
+    mean = sum(map(sum, found)) / (height * width)
+    return [[found[h][w] / (found[h][w] + around(h, w) + mean + faint) for w in range(width)] for h in range(height)]
+
+
 # --- paper 3.2: the surprise score ---
 
 
