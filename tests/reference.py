@@ -7,7 +7,7 @@ compared with its twin in this file.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import permutations
 
@@ -208,27 +208,30 @@ def blurred(channel: list[list[float]], sigma: float, reach: int) -> list[list[f
 
 
 def edge_strength(image: Image, faint: float) -> list[list[float]]:
-    """Sobel's edges of a picture, each divided by itself, the mean around it, the mean of all, and ``faint``."""
+    """Sobel's edges of a picture without the slope around them, squared, against the square of what is usual."""
     height, width = len(image[0]), len(image[0][0])
 
     def read(r: int, c: int) -> float:
         return gray(image, min(height - 1, max(0, r)), min(width - 1, max(0, c)))
 
-    def strength(h: int, w: int) -> float:
-        across = sum(weight * (read(h + r, w + 1) - read(h + r, w - 1)) for r, weight in ((-1, 1), (0, 2), (1, 1)))
-        down = sum(weight * (read(h + 1, w + c) - read(h - 1, w + c)) for c, weight in ((-1, 1), (0, 2), (1, 1)))
-        return math.hypot(across / 8, down / 8)
-
-    found = [[strength(h, w) for w in range(width)] for h in range(height)]
-    reach = max(1, min(height, width) // 6)
-
-    def around(h: int, w: int) -> float:
-        rows, columns = range(max(0, h - reach), min(height, h + reach + 1)), range(max(0, w - reach), w + reach + 1)
-        near = [found[r][c] for r in rows for c in columns if c < width]
+    def around(values: list[list[float]], h: int, w: int, fraction: int) -> float:
+        reach = max(2, min(height, width) // fraction)
+        near = [
+            values[r][c]
+            for r in range(max(0, h - reach), min(height, h + reach + 1))
+            for c in range(max(0, w - reach), min(width, w + reach + 1))
+        ]
         return sum(near) / len(near)
 
+    def every(value: Callable[[int, int], float]) -> list[list[float]]:
+        return [[value(h, w) for w in range(width)] for h in range(height)]
+
+    sobel = ((-1, 1), (0, 2), (1, 1))
+    across = every(lambda h, w: sum(n * (read(h + k, w + 1) - read(h + k, w - 1)) for k, n in sobel) / 8)
+    down = every(lambda h, w: sum(n * (read(h + 1, w + k) - read(h - 1, w + k)) for k, n in sobel) / 8)
+    found = every(lambda h, w: math.hypot(across[h][w] - around(across, h, w, 12), down[h][w] - around(down, h, w, 12)))
     mean = sum(map(sum, found)) / (height * width)
-    return [[found[h][w] / (found[h][w] + around(h, w) + mean + faint) for w in range(width)] for h in range(height)]
+    return every(lambda h, w: found[h][w] ** 2 / (found[h][w] ** 2 + (around(found, h, w, 6) + mean + faint) ** 2))
 
 
 # --- paper 3.2: the surprise score ---

@@ -68,10 +68,17 @@ def test_edge_histograms_follow_mirror_images(seed: int) -> None:
 
 
 def test_edge_histograms_tell_directions_apart() -> None:
-    ramp = torch.linspace(0, 1, 16).expand(16, 16)
-    batch = torch.stack([ramp, ramp.t(), ramp.flip(1), ramp.t().flip(0)])[:, None]
+    step = (torch.arange(16) >= 8).float().expand(16, 16)
+    batch = torch.stack([step, step.t(), step.flip(1), step.t().flip(0)])[:, None]
     cells = edges.edge_histograms(batch).reshape(4, edges.ORIENTATIONS, -1).sum(2)
     assert cells.argmax(1).tolist() == [0, 2, 4, 6]
+
+
+def test_light_that_falls_off_is_no_edge() -> None:
+    light = torch.linspace(0.2, 0.9, 24).expand(1, 3, 24, 24)
+    step = (torch.arange(24) >= 12).float().expand(1, 3, 24, 24)
+    assert float(edges.edge_map(light)[..., 5:-5].max()) < 0.01
+    assert float(edges.edge_map(step)[..., 11:13].min()) > 0.5
 
 
 def test_edges_without_filled_views_are_refused() -> None:

@@ -93,7 +93,7 @@ def test_hue_agrees_with_a_slow_loop_and_keeps_brightness(seed: int, shift: floa
     batch = views(1, 3, 3, 2, seed)
     turned = color.shift_hue(batch, torch.tensor([shift]))
     pixels = batch[0].flatten(1).t().tolist()
-    slow = [reference.turned_color(*pixel, float(torch.tensor(shift))) for pixel in pixels]
+    slow = [reference.turned_color(red, green, blue, float(torch.tensor(shift))) for red, green, blue in pixels]
     torch.testing.assert_close(turned[0].flatten(1).t(), torch.tensor(slow), atol=2e-3, rtol=0)
     torch.testing.assert_close(color.gray(turned), color.gray(batch), atol=1e-5, rtol=0)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from .checks import check
-from .settings import Augmentation, Config, Consolidation, Evolution, Network, SearchName, Views
+from .settings import Augmentation, Config, Consolidation, Evolution, KindOption, Network, SearchName, Views
 from .stage import Stage
 
 PresetName = Literal["fast", "paper"]
@@ -149,14 +149,14 @@ def _relaxed(config: Config, images: int) -> Config:
     return replace(config, schedule=schedule, relaxed=relaxed)
 
 
-def photo_augmentation(side: int) -> Augmentation:
-    """Augmentation for photographs of ``side`` pixels, as in contrastive learning: crops from a third of the area on,
-    mirror images, light and color.
+def photo_augmentation(side: int, kind: KindOption = "auto") -> Augmentation:
+    """Augmentation for pictures of ``side`` pixels that a backbone sees, as in contrastive learning: crops from a third
+    of the area on, light and color, and mirror images, which mean something else for letters only.
     """
     return Augmentation(
         rotation=15.0,
         crop=round(0.41 * side),
-        flip_prob=0.5,
+        flip_prob=0.0 if kind == "glyph" else 0.5,
         brightness=0.4,
         contrast=0.4,
         saturation=0.6,
@@ -171,7 +171,7 @@ def with_backbone(config: Config, side: int, images: int) -> Config:
 
     A step takes milliseconds, so batches are larger and the number of steps does not depend on the number of images.
     """
-    config = replace(config, views=Views(fill_masked=True), augmentation=photo_augmentation(side))
+    config = replace(config, views=Views(fill_masked=True), augmentation=photo_augmentation(side, config.kind))
     if config.schedule[0].kind == "evolution":
         return config
     batch_size = min(FEATURE_BATCH, images)

@@ -14,6 +14,8 @@ from .checks import MOST, check
 from .stage import Stage
 
 SearchName = Literal["evolution", "relaxed"]
+PictureKind = Literal["glyph", "gray", "object", "scene"]
+KindOption = Literal["auto", "glyph", "gray", "object", "scene"]
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 
 
@@ -276,6 +278,10 @@ class Config:
 
     seed: int = 0
     """Seed of the random numbers. Results repeat with the same seed, version, device, precision and threads."""
+    kind: KindOption = "auto"
+    """What the pictures are, which decides the defaults of views, augmentation and search in the fast preset. glyph:
+    things on a plain background. gray: other gray pictures. object: photographs of things before a calm background.
+    scene: photographs full of detail. auto looks at them."""
     n_init: int = 1
     """Number of initializations; the one with the best balanced clusters is selected."""
     max_clusters: int = 64
@@ -314,6 +320,8 @@ class Config:
         check(wanted is None or wanted >= 1, "n_clusters", wanted, "at least 1, or absent to read it from the data")
         most = self.max_clusters
         check(wanted is None or wanted <= most, "n_clusters", wanted, f"at most max_clusters, which is {most}")
+        kinds = get_args(KindOption)
+        check(self.kind in kinds, "kind", self.kind, "one of " + ", ".join(kinds))
         known = get_args(Precision)
         check(self.precision in known, "precision", self.precision, "one of " + ", ".join(known))
         check(0 <= self.checkpoint_seconds < math.inf, "checkpoint_seconds", self.checkpoint_seconds, "at least 0")

@@ -86,20 +86,22 @@ def draw(settings: Augmentation, count: int, generator: torch.Generator) -> Draw
     pad_top, pad_left = whole_below(pad_height), whole_below(pad_width)
     flip = 1 - 2 * happens(settings.flip_prob)
     angle = (2 * uniform() - 1) * math.radians(settings.rotation) * happens(settings.rotation_prob)
-    light = factor(settings.brightness), factor(settings.contrast), factor(settings.saturation)
+    brightness, contrast = factor(settings.brightness), factor(settings.contrast)
+    saturation = factor(settings.saturation)
     nothing, everything = torch.zeros(count), torch.ones(count)
-    window = [everything, everything, nothing, nothing]
+    share_height, share_width, offset_y, offset_x = everything, everything, nothing, nothing
     if settings.crop_area < 1:
         area = 1 - uniform() * (1 - settings.crop_area) * happens(settings.crop_prob)
         aspect = torch.exp((2 * uniform() - 1) * math.log(settings.crop_aspect))
-        shares = [(area / aspect).sqrt().clamp(max=1), (area * aspect).sqrt().clamp(max=1)]
-        window = [*shares, uniform(), uniform()]
+        share_height, share_width = (area / aspect).sqrt().clamp(max=1), (area * aspect).sqrt().clamp(max=1)
+        offset_y, offset_x = uniform(), uniform()
     hue = (2 * uniform() - 1) * settings.hue if settings.hue else nothing
     pale = happens(settings.gray_prob) if settings.gray_prob else nothing
     sigma = uniform() * settings.blur * happens(settings.blur_prob) if settings.blur else nothing
     return Draw(
-        cut, top, left, pad_height, pad_width, pad_top, pad_left, flip, angle, *light, *window, hue, pale, sigma
-    )
+        cut, top, left, pad_height, pad_width, pad_top, pad_left, flip, angle, brightness, contrast, saturation,
+        share_height, share_width, offset_y, offset_x, hue, pale, sigma,
+    )  # fmt: skip
 
 
 def apply(views: Tensor, drawn: Draw, settings: Augmentation, *, signed: bool) -> Tensor:

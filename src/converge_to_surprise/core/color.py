@@ -31,4 +31,5 @@ def shift_hue(views: Tensor, shift: Tensor) -> Tensor:
     zero, one, cos, sin = torch.zeros_like(angle), torch.ones_like(angle), angle.cos(), angle.sin()
     turn = torch.stack([one, zero, zero, zero, cos, -sin, zero, sin, cos], 1).reshape(-1, 3, 3)
     matrices = (torch.linalg.inv(to_yiq) @ turn.cpu() @ to_yiq).to(views.device, views.dtype)
-    return (matrices @ views.flatten(2)).reshape(views.shape)
+    turned: Tensor = matrices @ views.flatten(2)
+    return turned.reshape(views.shape)

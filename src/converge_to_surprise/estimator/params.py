@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from ..config import SearchName
 from ..config.images import Color, check_image_size
 from ..config.presets import AUGMENTATION, PresetName
+from ..config.settings import KindOption
 
 if TYPE_CHECKING:
     from .clustering import SurpriseClustering
@@ -21,6 +22,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "preset": get_args(PresetName),
     "search": (*get_args(SearchName), None),
     "augmentation": ("auto", *AUGMENTATION),
+    "kind": get_args(KindOption),
     "color": get_args(Color),
 }
 MOST_THREADS = 1024

@@ -141,7 +141,7 @@ def _of_run(
     model = fitted.model
     config, (channels, height, width) = model.config, model.shape
     settings = to_dict(config)
-    own = {name: settings.pop(name) for name in ("max_clusters", "n_clusters", "n_init", "device")}
+    own = {name: settings.pop(name) for name in ("max_clusters", "n_clusters", "n_init", "device", "kind")}
     side = max(height, width)
     params = {
         **own,

@@ -1,0 +1,61 @@
+"""What follows from the kind of picture: which changes carry no meaning, and what the search looks at.
+
+A kind is chosen from the pictures alone (``core/picture_kind.py``) or by the user, and never by the data set.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from .settings import Config, PictureKind
+
+PHOTOGRAPHS: tuple[PictureKind, ...] = ("object", "scene")
+DESCRIPTIONS: dict[PictureKind, str] = {
+    "glyph": "things on a plain background",
+    "gray": "gray pictures",
+    "object": "photographs of things before a calm background: their edges are clustered, not their light and color",
+    "scene": "photographs full of detail",
+}
+SEARCH_STEPS = 720
+"""Least number of steps of the search on photographs, which have more to learn."""
+
+
+def describe_kind(kind: PictureKind, name: str) -> str:
+    """One line that says what was seen. ``name``: the user's name of the setting for another kind."""
+    return f"kind of pictures: {kind} ({DESCRIPTIONS[kind]}); {name} sets another"
+
+
+def for_kind(config: Config, kind: PictureKind, images: int) -> Config:
+    """The configuration of the fast preset for ``images`` pictures of this kind, whose pixels are searched."""
+    config = replace(config, kind=kind)
+    if kind not in PHOTOGRAPHS:
+        return config
+    config = _outlines(config) if kind == "object" else _scenes(config)
+    steps_per_epoch = math.ceil(images / config.relaxed.batch_size)
+    least = math.ceil(SEARCH_STEPS / steps_per_epoch)
+    schedule = tuple(
+        replace(stage, epochs=max(least, stage.epochs)) if stage.kind == "relaxed" else stage
+        for stage in config.schedule
+    )
+    # Few neighbors are alike in photographs. And what separates first is the light of different days: without a pull
+    # that lasts, the search ends with a handful of clusters.
+    relaxed = replace(config.relaxed, neighbors_by="edges", neighbor_prob=0.3, diversity_until=1.0)
+    return replace(config, schedule=schedule, relaxed=relaxed)
+
+
+def _outlines(config: Config) -> Config:
+    """Edges are bright on black, so that nothing has to be removed or continued beyond the edge of the picture."""
+    return replace(
+        config,
+        views=replace(config.views, edges=True, background="keep"),
+        network=replace(config.network, padding="black"),
+        augmentation=replace(config.augmentation, fill="image", saturation=0.0),
+    )
+
+
+def _scenes(config: Config) -> Config:
+    augmentation = replace(
+        config.augmentation, flip_prob=0.5, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, gray_prob=0.2
+    )
+    return replace(config, augmentation=augmentation)
