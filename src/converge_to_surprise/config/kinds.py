@@ -5,7 +5,6 @@ A kind is chosen from the pictures alone (``core/picture_kind.py``) or by the us
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 from .settings import Config, PictureKind
@@ -17,8 +16,6 @@ DESCRIPTIONS: dict[PictureKind, str] = {
     "object": "photographs of things before a calm background: their edges are clustered, not their light and color",
     "scene": "photographs full of detail",
 }
-SEARCH_STEPS = 720
-"""Least number of steps of the search on photographs, which have more to learn."""
 
 
 def describe_kind(kind: PictureKind, name: str) -> str:
@@ -26,22 +23,14 @@ def describe_kind(kind: PictureKind, name: str) -> str:
     return f"kind of pictures: {kind} ({DESCRIPTIONS[kind]}); {name} sets another"
 
 
-def for_kind(config: Config, kind: PictureKind, images: int) -> Config:
-    """The configuration of the fast preset for ``images`` pictures of this kind, whose pixels are searched."""
+def for_kind(config: Config, kind: PictureKind) -> Config:
+    """The configuration of the fast preset for pictures of this kind, whose pixels are searched."""
     config = replace(config, kind=kind)
     if kind not in PHOTOGRAPHS:
         return config
     config = _outlines(config) if kind == "object" else _scenes(config)
-    steps_per_epoch = math.ceil(images / config.relaxed.batch_size)
-    least = math.ceil(SEARCH_STEPS / steps_per_epoch)
-    schedule = tuple(
-        replace(stage, epochs=max(least, stage.epochs)) if stage.kind == "relaxed" else stage
-        for stage in config.schedule
-    )
-    # Few neighbors are alike in photographs. And what separates first is the light of different days: without a pull
-    # that lasts, the search ends with a handful of clusters.
-    relaxed = replace(config.relaxed, neighbors_by="edges", neighbor_prob=0.3, diversity_until=1.0)
-    return replace(config, schedule=schedule, relaxed=relaxed)
+    # Pixels of photographs are alike where the light is; edges are where the things are.
+    return replace(config, relaxed=replace(config.relaxed, neighbors_by="edges"))
 
 
 def _outlines(config: Config) -> Config:

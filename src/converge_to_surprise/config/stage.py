@@ -1,4 +1,4 @@
-"""One stage of the schedule, as data and as a word."""
+"""One stage of the schedule, as data and as text."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Literal
 
 from .checks import MOST, SettingError, check
 
-StageKind = Literal["evolution", "relaxed", "merge", "refine", "consolidate"]
+StageKind = Literal["evolution", "graph", "relaxed", "merge", "refine", "consolidate"]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of the schedule: which search, for how long, and how often to consolidate.
+    """A part of the schedule: which search, for how long, and how often to consolidate.
 
     Written ``name=kind:epochs`` or ``name=kind:epochs:passes@every``.
 
