@@ -320,6 +320,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
             results,
             ablation,
             rivals,
+            photos,
             subsets,
             unequal,
             zoo,

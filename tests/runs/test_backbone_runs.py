@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -224,18 +222,3 @@ def test_a_backbone_with_a_fixed_batch_is_not_exported(
     assert call("fit", place / "photos", "--out", tmp_path / "run", "--backbone", fixed, *words) == 0
     message = refused(capsys, "export", tmp_path / "run", "--onnx", tmp_path / "whole.onnx")
     assert "takes exactly 4 images at a time" in message
-
-
-def test_the_commands_of_the_how_to_run(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of "Cluster your photographs", with a small model in place of the one that would be downloaded."""
-    page = Path(__file__).parents[2] / "docs" / "howto" / "photographs.md"
-    lines = re.findall(r"^cts (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    assert {line.split()[0] for line in lines} >= {"fit", "report", "predict", "sort", "export"}
-    monkeypatch.chdir(tmp_path)
-    for name in ("photos", "more-photos"):
-        shutil.copytree(place / "photos", tmp_path / name)
-    for line in lines:
-        words: list[object] = [str(place / "model.onnx") if word == "dinov2-small" else word for word in line.split()]
-        assert call(*words, *(FLAGS if words[0] == "fit" else [])) == 0, line
-    assert (tmp_path / "photos.onnx").stat().st_size > 0
-    assert len(list((tmp_path / "sorted").rglob("*.png"))) == 90
