@@ -40,7 +40,7 @@ from converge_to_surprise.core import rng
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.formats import READ
 from converge_to_surprise.model.cluster_model import Model, Prediction
-from converge_to_surprise.model.encoder import all_features
+from converge_to_surprise.model.encoder import BackboneEncoder, all_features
 from converge_to_surprise.model.inference import map_augmented_views
 from converge_to_surprise.runs.load import load_model
 
@@ -174,6 +174,7 @@ def _augmented(model: Model, images: Tensor, generator: torch.Generator) -> Iter
             yield map_augmented_views(network, images, model.config, generator, network.features).chunk(2)
         return
     encoder = model.encoder
+    assert isinstance(encoder, BackboneEncoder)
     for _ in range(DRAWS // encoder.recipe.copies + 1):
         parts = [all_features(encoder.backbone, part, encoder.recipe, generator) for part in torch.split(images, 32)]
         both = network.features(encoder.projection(torch.cat(parts)[:, :, 1:]).float())

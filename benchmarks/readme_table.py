@@ -134,6 +134,17 @@ def rivals(folder: Path) -> str:
     return markdown(header.split("|"), lines)
 
 
+def photos(folder: Path) -> str:
+    """Clusterings of folders of pictures on the features of one backbone, a line per folder and method."""
+    lines = []
+    if (folder / "photos.csv").exists():
+        found = newest(folder, "photos", "data", "method", "seed")
+        for (data, method), group in found.groupby(["data", "method"], sort=False):
+            title = tables.OURS if method == "ours" else str(method)
+            lines.append([str(data), title, *scores(group), duration(group["seconds"])])
+    return markdown(["pictures", "method", "ACC", "NMI", "ARI", "K̂", "seeds", "time"], lines)
+
+
 def subsets(folder: Path) -> str:
     """How many clusters are found among other numbers and sizes of classes, with one initialization."""
     found = newest(folder, "subsets", "subset", "seed", "n_init")
@@ -320,6 +331,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
             results,
             ablation,
             rivals,
+            photos,
             subsets,
             unequal,
             zoo,

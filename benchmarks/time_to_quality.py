@@ -116,7 +116,7 @@ def follow(job: Job, extra: list[str]) -> list[dict[str, float]]:
     train = datasets.load(job.data, job.data_dir).train
     assert train.labels is not None
     request = parse_words([*job.words, "--out", "unused", "--seed", str(job.seed), *extra])
-    config = effective_config(request, len(train), train.shape)
+    config = effective_config(request, (len(train), *train.shape))
     search = Restarts(train.images, replace(config, threads=job.threads))
     sample = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))[:SAMPLE]
     images, classes = train.images[sample], train.labels[sample.numpy()]

@@ -7,7 +7,7 @@ compared with its twin in this file.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import permutations
 
@@ -160,6 +160,78 @@ def jitter(image: Image, brightness: float, contrast: float, saturation: float, 
             for channel in image
         ]
     return image
+
+
+# --- augmentation of photographs, and edges ---
+
+
+def crop_by_area(channel: list[list[float]], top: float, left: float, tall: float, wide: float) -> list[list[float]]:
+    """The part of a channel that begins at (top, left) and is ``tall`` x ``wide``, enlarged to the size of the channel.
+
+    Nearest pixel; positions and sizes are fractions of the channel's.
+    """
+    height, width = len(channel), len(channel[0])
+
+    def read(r: int, c: int) -> float:
+        y = (top + (r + 0.5) / height * tall) * height
+        x = (left + (c + 0.5) / width * wide) * width
+        return channel[nearest(y)][nearest(x)]
+
+    return [[read(r, c) for c in range(width)] for r in range(height)]
+
+
+def turned_color(red: float, green: float, blue: float, circle: float) -> tuple[float, float, float]:
+    """A color turned around the gray axis of NTSC's YIQ by a fraction of a full circle, not clipped."""
+    y = 0.299 * red + 0.587 * green + 0.114 * blue
+    i = 0.595716 * red - 0.274453 * green - 0.321263 * blue
+    q = 0.211456 * red - 0.522591 * green + 0.311135 * blue
+    angle = 2 * math.pi * circle
+    i, q = i * math.cos(angle) - q * math.sin(angle), i * math.sin(angle) + q * math.cos(angle)
+    # The standard's own inverse, rounded as it is published.
+    return y + 0.9563 * i + 0.6210 * q, y - 0.2721 * i - 0.6474 * q, y - 1.1070 * i + 1.7046 * q
+
+
+def blurred(channel: list[list[float]], sigma: float, reach: int) -> list[list[float]]:
+    """Convolved with a square of Gaussian weights that reaches ``reach`` pixels; the outermost pixels are repeated."""
+    height, width = len(channel), len(channel[0])
+    around = range(-reach, reach + 1)
+    weights = {(r, c): math.exp(-(r * r + c * c) / (2 * sigma * sigma)) for r in around for c in around}
+    total = sum(weights.values())
+
+    def read(r: int, c: int) -> float:
+        return channel[min(height - 1, max(0, r))][min(width - 1, max(0, c))]
+
+    return [
+        [sum(weight * read(h + r, w + c) for (r, c), weight in weights.items()) / total for w in range(width)]
+        for h in range(height)
+    ]
+
+
+def edge_strength(image: Image, faint: float) -> list[list[float]]:
+    """Sobel's edges of a picture without the slope around them, squared, against the square of what is usual."""
+    height, width = len(image[0]), len(image[0][0])
+
+    def read(r: int, c: int) -> float:
+        return gray(image, min(height - 1, max(0, r)), min(width - 1, max(0, c)))
+
+    def around(values: list[list[float]], h: int, w: int, fraction: int) -> float:
+        reach = max(2, min(height, width) // fraction)
+        near = [
+            values[r][c]
+            for r in range(max(0, h - reach), min(height, h + reach + 1))
+            for c in range(max(0, w - reach), min(width, w + reach + 1))
+        ]
+        return sum(near) / len(near)
+
+    def every(value: Callable[[int, int], float]) -> list[list[float]]:
+        return [[value(h, w) for w in range(width)] for h in range(height)]
+
+    sobel = ((-1, 1), (0, 2), (1, 1))
+    across = every(lambda h, w: sum(n * (read(h + k, w + 1) - read(h + k, w - 1)) for k, n in sobel) / 8)
+    down = every(lambda h, w: sum(n * (read(h + 1, w + k) - read(h - 1, w + k)) for k, n in sobel) / 8)
+    found = every(lambda h, w: math.hypot(across[h][w] - around(across, h, w, 12), down[h][w] - around(down, h, w, 12)))
+    mean = sum(map(sum, found)) / (height * width)
+    return every(lambda h, w: found[h][w] ** 2 / (found[h][w] ** 2 + (around(found, h, w, 6) + mean + faint) ** 2))
 
 
 # --- paper 3.2: the surprise score ---

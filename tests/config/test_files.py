@@ -158,7 +158,7 @@ def effective(tmp_path: Path, *flags: str, **settings: Any) -> Config:
     if settings:
         (tmp_path / "settings.json").write_text(json.dumps(settings))
         words += ["--config", str(tmp_path / "settings.json")]
-    return fit.effective_config(fit.parse_words(words), 50, (1, 8, 8))
+    return fit.effective_config(fit.parse_words(words), (50, 1, 8, 8))
 
 
 def test_preset_then_file_then_flag(tmp_path: Path) -> None:

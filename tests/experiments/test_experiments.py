@@ -395,7 +395,7 @@ def test_arguments_give_the_configuration(preset: presets.PresetName, name: str)
     assert len(runs) >= 3
     for run in runs:
         images = blank(name).train
-        parsed = effective_config(parse_words([*run.arguments, "--out", "x"]), len(images), images.shape)
+        parsed = effective_config(parse_words([*run.arguments, "--out", "x"]), (len(images), *images.shape))
         assert differences(parsed, run.config).keys() <= {"threads"}, run.name
         assert (parsed.seed, parsed.n_init, parsed.relaxed.heads) == (3, 1, 1 if run.variant == "one-head" else 6)
 

@@ -83,7 +83,7 @@ def begin(source: Path, flags: list[str], out: Path) -> tuple[RunFolder, Restart
     request = fit.parse_words([str(source), "--out", str(out), *flags])
     dataset = datasets.load(str(source))
     run = RunFolder.claim(out, force=False)
-    config = fit.effective_config(request, len(dataset.train), dataset.train.shape)
+    config = fit.effective_config(request, (len(dataset.train), *dataset.train.shape))
     origin = session.Origin(str(source), request.command.preset)
     return run, session.begin(run, dataset, origin, config), dataset
 

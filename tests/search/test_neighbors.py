@@ -57,7 +57,7 @@ def test_large_images_are_compared_at_a_small_size() -> None:
     striped = torch.tensor([50, 100, 150], dtype=torch.uint8).repeat(32).expand(1, 1, 96, 96)
     others = torch.randint(0, 256, (10, 1, 96, 96), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     images = torch.cat([plain, striped, others])
-    points = neighbors.pixel_embedding(images, torch.Generator().manual_seed(0))(images)
+    points = neighbors.pixel_embedding(images, torch.Generator().manual_seed(0), Config())(images)
     assert points.shape == (12, 12)
     assert float((points[0] - points[1]).norm()) < 1e-3 * float((points[0] - points[2]).norm())
 

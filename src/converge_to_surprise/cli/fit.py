@@ -17,6 +17,7 @@ from ..config import Config, SearchName
 from ..config.describe import field_docs, leaf
 from ..config.files import overlay, read
 from ..config.images import Color, InputKind, LabelSource, check_copies
+from ..config.kinds import describe_kind, for_kind
 from ..config.presets import KNOWN_SIZES, PresetName, canonical, on_features, resolve, with_backbone, with_embeddings
 from ..config.text import one_line
 from .arguments import SourceName
@@ -24,6 +25,7 @@ from .output import say, warn
 from .parser import parse
 
 if TYPE_CHECKING:
+    from ..config.settings import KindOption
     from ..data.datasets import Dataset
     from ..data.store import ImageStore
     from ..model.pretrained import PretrainedBackbone
@@ -90,7 +92,8 @@ class Request(NamedTuple):
 
 SHORT_HELP = (
     "source", "out", "backbone", "input", "images", "n_init", "n_clusters", "max_clusters", "preset", "search",
-    "seed", "image_size", "color", "labels", "augmentation.rotation", "augmentation.crop", "augmentation.flip_prob",
+    "seed", "image_size", "color", "kind", "labels", "augmentation.rotation", "augmentation.crop",
+    "augmentation.flip_prob",
     "relaxed.temperature", "schedule", "device", "precision", "threads", "processes", "config", "data_dir", "report",
     "serve", "tensorboard", "force",
 )  # fmt: skip
@@ -125,7 +128,8 @@ def execute(request: Request, console: Console) -> None:
     )
     dataset = load_images(command.source, command.data_dir, options, console)
     check_clusterable(dataset.train, command.source)
-    config = effective_config(request, len(dataset.train), dataset.train.shape, side)
+    kind = kind_of_pictures(command, dataset.train, console)
+    config = effective_config(request, (len(dataset.train), *dataset.train.shape), kind, side)
     prepared = prepared_features(dataset.train, backbone, config, command.copies, console)
     if prepared is not None:
         config = on_features(config, prepared.items.shape[3])
@@ -193,23 +197,46 @@ def prepared_features(
         return backbone_features(store, backbone, config, copies, progress)
 
 
+def kind_of_pictures(command: Command, store: ImageStore, console: Console) -> KindOption:
+    """What the pictures are: as the user says, or as they look. Named data sets and the paper need no kind."""
+    from ..core.picture_kind import picture_kind
+
+    asked = command.settings.kind
+    if asked == "auto" and command.config is not None:
+        asked = overlay(Config(), read(command.config)).kind
+    known = command.preset == "paper" or command.input == "embeddings" or canonical(command.source) is not None
+    if asked != "auto" or known:
+        return asked
+    found = picture_kind(store.images)
+    say(console, describe_kind(found, "--kind"))
+    return found
+
+
 def effective_config(
-    request: Request, images: int, shape: tuple[int, int, int], backbone_side: int | None = None
+    request: Request,
+    images: tuple[int, int, int, int],
+    kind: KindOption = "auto",
+    backbone_side: int | None = None,
 ) -> Config:
-    """Preset, then configuration file, then flags, which are parsed again on top of the first two."""
+    """Preset, then configuration file, then flags, which are parsed again on top of the first two.
+
+    ``images``: their shape (N, C, H, W).
+    """
     from ..search.threads import available_threads
 
     command = request.command
     name = canonical(command.source) or "auto"  # a folder can have the name of a data set
-    base = resolve(command.preset, command.search, name, images, shape)
+    base = resolve(command.preset, command.search, name, images[0], images[1:])
     if command.input == "embeddings":
-        base = with_embeddings(base, images, shape[0])
+        base = with_embeddings(base, images[0], images[1])
     if backbone_side is not None:
-        base = with_backbone(base, backbone_side, images)
+        base = with_backbone(replace(base, kind=kind), backbone_side, images[0])
+    elif command.preset == "fast" and kind != "auto":
+        base = for_kind(base, kind)
     if command.config is not None:
         base = overlay(base, read(command.config))
     parsed: Command = parse("fit", Command, request.words, replace(command, settings=base))
-    return replace(parsed.settings, threads=parsed.settings.threads or available_threads())
+    return replace(parsed.settings, kind=kind, threads=parsed.settings.threads or available_threads())
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from .checks import check
-from .settings import Augmentation, Config, Consolidation, Evolution, Network, SearchName, Views
+from .settings import Augmentation, Config, Consolidation, Evolution, KindOption, Network, SearchName, Views
 from .stage import Stage
 
 PresetName = Literal["fast", "paper"]
@@ -161,14 +161,14 @@ def _relaxed_schedule(rounds: tuple[tuple[int, int], ...], refining: int, epochs
     return (*stages, Stage("merge", "merge", 1), Stage("refine", "refine", epochs(refining)))
 
 
-def photo_augmentation(side: int) -> Augmentation:
-    """Augmentation for photographs of ``side`` pixels, as in contrastive learning: crops from a third of the area on,
-    mirror images, light and color.
+def photo_augmentation(side: int, kind: KindOption = "auto") -> Augmentation:
+    """Augmentation for pictures of ``side`` pixels that a backbone sees, as in contrastive learning: crops from a third
+    of the area on, light and color, and mirror images, which mean something else for letters only.
     """
     return Augmentation(
         rotation=15.0,
         crop=round(0.41 * side),
-        flip_prob=0.5,
+        flip_prob=0.0 if kind == "glyph" else 0.5,
         brightness=0.4,
         contrast=0.4,
         saturation=0.6,
@@ -181,7 +181,9 @@ def with_backbone(config: Config, side: int, images: int) -> Config:
     """The configuration of a run on the stored features of ``images`` pictures, which a backbone takes at ``side``
     pixels.
     """
-    return _stored(replace(config, views=Views(fill_masked=True), augmentation=photo_augmentation(side)), images)
+    return _stored(
+        replace(config, views=Views(fill_masked=True), augmentation=photo_augmentation(side, config.kind)), images
+    )
 
 
 def with_embeddings(config: Config, items: int, views: int) -> Config:

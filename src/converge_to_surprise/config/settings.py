@@ -14,6 +14,8 @@ from .checks import MOST, check
 from .stage import Stage
 
 SearchName = Literal["evolution", "relaxed"]
+PictureKind = Literal["glyph", "gray", "object", "scene"]
+KindOption = Literal["auto", "glyph", "gray", "object", "scene"]
 MAX_OUTPUTS = 4096
 """Largest number of outputs of a head, also of one that has grown."""
 Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
@@ -30,6 +32,9 @@ class Views:
     background: Literal["keep", "remove"] = "keep"
     """remove: subtract each view's background, the median of its outermost pixels; values then lie in [-1, 1]. Has an
     effect only with fill_masked."""
+    edges: bool = False
+    """Give the network the edges of each view instead of its brightness and color, bright on black, in proportion to
+    the edges around them: light and color cast then do not count. Needs fill_masked."""
     stored: bool = False
     """The images are stored feature vectors of their views, made once by a pre-trained backbone (set by --backbone and
     --input embeddings)."""
@@ -39,7 +44,13 @@ class Views:
         """Whether values are differences from the background instead of brightness."""
         return self.fill_masked and self.background == "remove"
 
+    def channels(self, channels: int) -> int:
+        """Channels of the views of images with so many channels."""
+        return 1 if self.edges else channels
+
     def __post_init__(self) -> None:
+        fits = not self.edges or (self.fill_masked and self.background == "keep")
+        check(fits, "views.edges", self.edges, "false without views.fill_masked, and with views.background remove")
         check(1 <= self.upsample <= 8, "views.upsample", self.upsample, "a whole number from 1 to 8")
 
 
@@ -53,6 +64,10 @@ class Augmentation:
     """Probability of a rotation."""
     crop: int = 0
     """The crop's edge is drawn from {side - crop, ..., side}."""
+    crop_area: float = 1.0
+    """The crop keeps a fraction of the area drawn from [crop_area, 1], whatever the size of the view; 1: all of it."""
+    crop_aspect: float = 1.0
+    """Greatest factor by which a crop by area is wider or higher than the view."""
     crop_prob: float = 1.0
     """Probability of a crop."""
     zoom_out: tuple[int, int] = (0, 0)
@@ -66,7 +81,16 @@ class Augmentation:
     contrast: float = 0.0
     """The same for differences from the view's mean."""
     saturation: float = 0.0
-    """Color images only."""
+    """The same for differences from gray. Color images only."""
+    hue: float = 0.0
+    """Colors are turned by a fraction of the color circle drawn from [-hue, hue]; their brightness stays. Color images
+    only."""
+    gray_prob: float = 0.0
+    """Probability that the color is removed. Color images only."""
+    blur: float = 0.0
+    """Largest standard deviation of a Gaussian blur in pixels; drawn uniformly from [0, blur]."""
+    blur_prob: float = 1.0
+    """Probability of a blur."""
     sampling: Literal["nearest", "bilinear"] = "nearest"
     """How pixels are interpolated in a rotated, cropped or padded view."""
     fill: Literal["black", "image", "background"] = "black"
@@ -75,13 +99,17 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         check(0 <= self.rotation <= 180, "augmentation.rotation", self.rotation, "from 0 to 180 degrees")
-        for name in ("rotation_prob", "crop_prob", "zoom_out_prob", "flip_prob"):
+        for name in ("rotation_prob", "crop_prob", "zoom_out_prob", "flip_prob", "gray_prob", "blur_prob"):
             value = getattr(self, name)
             check(0 <= value <= 1, f"augmentation.{name}", value, "a probability from 0 to 1")
         for name in ("brightness", "contrast", "saturation"):
             value = getattr(self, name)
             check(0 <= value < 1, f"augmentation.{name}", value, "at least 0 and below 1")
         check(self.crop >= 0, "augmentation.crop", self.crop, "0 or more pixels")
+        check(0.01 <= self.crop_area <= 1, "augmentation.crop_area", self.crop_area, "from 0.01 to 1")
+        check(1 <= self.crop_aspect <= 4, "augmentation.crop_aspect", self.crop_aspect, "from 1 to 4")
+        check(0 <= self.hue <= 0.5, "augmentation.hue", self.hue, "from 0 to 0.5")
+        check(0 <= self.blur <= 16, "augmentation.blur", self.blur, "from 0 to 16 pixels")
         low, high = zoom_out = self.zoom_out
         check(0 <= low <= high <= MOST, "augmentation.zoom_out", zoom_out, "two numbers of pixels, the smaller first")
 
@@ -171,6 +199,9 @@ class Relaxed:
     """Learning rate after merging."""
     neighbors: int = 5
     """View j may come from one of this many nearest neighbors of the image."""
+    neighbors_by: Literal["pixels", "edges"] = "pixels"
+    """How images are compared in the search: by their pixels, or by how strong the edges of each direction are in each
+    part of them. After merging they are compared by learned features."""
     neighbor_prob: float = 0.5
     """Probability that view j comes from a neighbor."""
     graph_neighbors: int = 15
@@ -263,6 +294,10 @@ class Config:
 
     seed: int = 0
     """Seed of the random numbers. Results repeat with the same seed, version, device, precision and threads."""
+    kind: KindOption = "auto"
+    """What the pictures are, which decides the defaults of views, augmentation and search in the fast preset. glyph:
+    things on a plain background. gray: other gray pictures. object: photographs of things before a calm background.
+    scene: photographs full of detail. auto looks at them."""
     n_init: int = 1
     """Number of initializations; the one with the best balanced clusters is selected."""
     max_clusters: int = 64
@@ -301,6 +336,8 @@ class Config:
         check(wanted is None or wanted >= 1, "n_clusters", wanted, "at least 1, or absent to read it from the data")
         most = self.max_clusters
         check(wanted is None or wanted <= most, "n_clusters", wanted, f"at most max_clusters, which is {most}")
+        kinds = get_args(KindOption)
+        check(self.kind in kinds, "kind", self.kind, "one of " + ", ".join(kinds))
         known = get_args(Precision)
         check(self.precision in known, "precision", self.precision, "one of " + ", ".join(known))
         check(0 <= self.checkpoint_seconds < math.inf, "checkpoint_seconds", self.checkpoint_seconds, "at least 0")

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..config import Views
+from .edges import edge_map
 
 
 class Shard(NamedTuple):
@@ -156,6 +157,8 @@ def make_views(
         if settings.signed:  # computed from its own pixels: the views share none
             view = view - background(view)
             source = view
+        if settings.edges:
+            view = source = edge_map(view)
         return upsample(view, source, settings.upsample, settings.signed) if settings.upsample > 1 else view
 
     return one_view(images, mask_i), one_view(images if partners is None else partners, 1 - mask_i)

@@ -21,8 +21,11 @@ from torch import nn
 from ..config import Config, SearchName, check_n_clusters, presets
 from ..config import files as configfile
 from ..config.images import Color, InputKind
+from ..config.kinds import describe_kind, for_kind
+from ..config.settings import KindOption
 from ..config.storage import write_atomically
 from ..core import surprise
+from ..core.picture_kind import picture_kind
 from ..data.store import ImageStore, check_clusterable
 from ..model import onnx_file as onnxfile
 from ..model.assessment import evaluate
@@ -72,6 +75,10 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     augmentation : {"auto", "mnist", "fashion-mnist", "usps", "digits"}
         Which changes of an image carry no meaning: by default those that suit most images of their size. Those of a
         named data set are for objects on black background, which is then not removed.
+    kind : {"auto", "glyph", "gray", "object", "scene"}
+        What the pictures are, which decides the defaults of views, augmentation and search in the fast preset: things
+        on a plain background, other gray pictures, photographs of things before a calm background, photographs full of
+        detail. auto looks at them. Not used with a named augmentation or with a backbone.
     image_shape : tuple or None
         Shape of one image, (H, W), (H, W, C) or (C, H, W), if X is a 2-D array of flattened images; one side may be -1
         for what is left. None: squares of pixels; other numbers of values, and values that look like feature vectors
@@ -150,6 +157,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         search: SearchName | None = None,
         n_init: int | None = None,
         augmentation: Literal["auto", "mnist", "fashion-mnist", "usps", "digits"] = "auto",
+        kind: KindOption = "auto",
         image_shape: tuple[int, ...] | None = None,
         image_size: int | None = None,
         color: Color = "auto",
@@ -172,6 +180,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.search = search
         self.n_init = n_init
         self.augmentation = augmentation
+        self.kind = kind
         self.image_shape = image_shape
         self.image_size = image_size
         self.color = color
@@ -397,17 +406,31 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         prepared = prepared_features(self, given, config, pretrained)
         if prepared is not None:
             stored = presets.on_features(config, prepared.items.shape[3])
-            return Restarts(prepared.items, stored, encoder=prepared.encoder)
+            return Restarts(prepared.items, stored, encoder=prepared.encoder, statistics=prepared.statistics)
         check_fit_memory(given.images.shape, config, own_network=self.backbone is None)
         return Restarts(given.images, config, backbone=self._backbone(given.shape, config))
+
+    def _kind(self, images: torch.Tensor) -> KindOption:
+        """What the pictures are: as the user says, or as they look."""
+        asked: KindOption = configfile.overlay(Config(kind=self.kind), dict(self.settings or {})).kind
+        own = isinstance(self.backbone, nn.Module)
+        known = self.preset == "paper" or self.augmentation != "auto" or own or self.input == "embeddings"
+        if asked != "auto" or known:
+            return asked
+        found = picture_kind(images)
+        Console(quiet=not self.verbose).print(describe_kind(found, "kind"), markup=False, highlight=False)
+        return found
 
     def _config(self, given: Input, backbone_side: int | None) -> Config:
         images, shape, own = len(given.images), given.shape, isinstance(self.backbone, nn.Module)
         base = presets.resolve(self.preset, self.search, self.augmentation, images, shape, backbone=own)
+        kind = self._kind(given.images)
         if self.input == "embeddings":
             base = presets.with_embeddings(base, images, shape[0])
-        if backbone_side is not None:
-            base = presets.with_backbone(base, backbone_side, images)
+        elif backbone_side is not None:
+            base = presets.with_backbone(replace(base, kind=kind), backbone_side, images)
+        elif self.preset == "fast" and kind != "auto" and not own:
+            base = for_kind(base, kind)
         base = replace(
             base,
             n_init=base.n_init if self.n_init is None else integer("n_init", self.n_init),
@@ -416,7 +439,11 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         config = configfile.overlay(base, dict(self.settings or {}))
         return replace(
-            config, seed=seed_of(self.random_state), device=self.device, threads=self.n_threads or available_threads()
+            config,
+            kind=kind,
+            seed=seed_of(self.random_state),
+            device=self.device,
+            threads=self.n_threads or available_threads(),
         )
 
     def _backbone(self, shape: tuple[int, int, int], config: Config) -> Backbone | None:

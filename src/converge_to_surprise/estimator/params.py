@@ -14,6 +14,7 @@ from torch import nn
 from ..config import SearchName
 from ..config.images import Color, InputKind, check_copies, check_image_size
 from ..config.presets import AUGMENTATION, PresetName
+from ..config.settings import KindOption
 
 if TYPE_CHECKING:
     from .clustering import SurpriseClustering
@@ -23,6 +24,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "preset": get_args(PresetName),
     "search": (*get_args(SearchName), None),
     "augmentation": ("auto", *AUGMENTATION),
+    "kind": get_args(KindOption),
     "color": get_args(Color),
 }
 MOST_THREADS = 1024

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.dropout import _DropoutNd
 
-from ..config import Config, Network, Precision
+from ..config import Config, Precision
 from ..core import rng
 from .network import ClusterNetwork, FeatureNetwork, ResNet9
 from .precision import lowered
@@ -91,14 +91,18 @@ def whole_logits(
 
 
 def build_network(
-    channels: int, settings: Network, n_outputs: int, heads: int, backbone: Backbone | None = None
+    channels: int, config: Config, n_outputs: int, heads: int, backbone: Backbone | None = None
 ) -> ClusterNetwork:
-    """ResNet-9, or heads on a backbone or on stored features; weights come from torch's global generator."""
+    """ResNet-9 for views of images with so many channels, or heads on a backbone or on stored features.
+
+    Weights come from torch's global generator.
+    """
     if backbone is not None:
         return BackboneNetwork(backbone, channels, n_outputs, heads)
+    settings, seen = config.network, config.views.channels(channels)
     if settings.inputs:
         return FeatureNetwork(settings.inputs, n_outputs, heads, settings.hidden)
-    return ResNet9(channels, n_outputs, settings.width, heads, settings.space_to_depth, settings.padding)
+    return ResNet9(seen, n_outputs, settings.width, heads, settings.space_to_depth, settings.padding)
 
 
 def random_network(
@@ -107,4 +111,4 @@ def random_network(
     """A network with torch's standard random weights, determined by (seed, attempt)."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng.torch_seed(config.seed, "start", attempt))
-        return build_network(channels, config.network, config.max_clusters, heads, backbone)
+        return build_network(channels, config, config.max_clusters, heads, backbone)

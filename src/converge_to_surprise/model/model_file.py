@@ -117,7 +117,7 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
         state = {key.removeprefix(f"{role}."): v for key, v in tensors.items() if key.startswith(f"{role}.")}
         own = None if backbone is None else Backbone(backbone, True, state["head.weight"].shape[1])
         check_calibrated(described, state, config, shape[0], is_resnet=backbone is None)
-        network = build_network(shape[0], config.network, described["n_outputs"], 1, own)
+        network = build_network(shape[0], config, described["n_outputs"], 1, own)
         network.load_state_dict(state)
         network.to(torch.device(config.device)).eval()
         novelty = _novelty(role, tensors, network, pictures) if described.get("novelty") else None

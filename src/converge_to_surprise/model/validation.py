@@ -31,7 +31,7 @@ def is_count(value: object) -> bool:
 def outline(config: Config, channels: int, n_outputs: int, heads: int) -> ClusterNetwork:
     """A network that has shapes but takes no memory."""
     with torch.device("meta"):
-        return build_network(channels, config.network, n_outputs, heads)
+        return build_network(channels, config, n_outputs, heads)
 
 
 def check_network(config: Config, channels: int) -> None:

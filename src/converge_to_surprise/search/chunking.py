@@ -74,9 +74,9 @@ def _scored(images: Sequence[int], config: Config) -> tuple[tuple[int, int, int,
     count, channels, height, width = images
     scale = config.views.upsample
     with torch.device("meta"):  # only its shapes are needed
-        network = build_network(channels, config.network, config.max_clusters, heads=1)
+        network = build_network(channels, config, config.max_clusters, heads=1)
     assert isinstance(network, ResNet9)
-    return (min(count, config.evolution.batch_size), channels, height * scale, width * scale), network
+    return (min(count, config.evolution.batch_size), network.channels, height * scale, width * scale), network
 
 
 def device_bytes(device: torch.device) -> tuple[int, int]:

@@ -46,8 +46,9 @@ class PerView(NamedTuple):
 def per_view(channels: int, size: Sequence[int], config: Config) -> PerView:
     """The numbers of ResNet-9 for one view (C, H, W)."""
     with torch.device("meta"):  # only its shapes are needed
-        network = build_network(channels, config.network, config.max_clusters, heads=1)
+        network = build_network(channels, config, config.max_clusters, heads=1)
     assert isinstance(network, ResNet9)
+    channels = network.channels
     if network.space_to_depth:
         channels, size = 4 * channels, [-(-side // 2) for side in size]
     passing = kept = channels * math.prod(size)
@@ -105,7 +106,7 @@ def _trained(config: Config, count: int) -> int:
 def _evolved(views: tuple[int, int, int, int], config: Config, threads: int) -> int:
     """Bytes in which the members of a population are scored, as many at the same time as there are threads."""
     with torch.device("meta"):
-        network = build_network(views[1], config.network, config.max_clusters, heads=1)
+        network = build_network(views[1], config, config.max_clusters, heads=1)
     assert isinstance(network, ResNet9)
     return threads * chunking.bytes_needed(config.evolution.chunk_size or chunking.IN_CACHE, views, network)
 

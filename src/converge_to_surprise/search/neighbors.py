@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ..config import Config
 from ..core import rng
+from ..core.edges import edge_histograms
 from ..core.views import background, to_float
 from ..distributed.group import current
 from ..model.inference import view_features
@@ -81,15 +82,19 @@ def exact_neighbors(points: Tensor, count: int, threads: int) -> Tensor:
     return group.gather(torch.cat(parts), len(points), QUERY_ROWS)
 
 
-def pixel_embedding(images: Tensor, generator: torch.Generator, signed: bool = False) -> Embedding:
-    """Reduced images projected on the principal components of a sample of ``images``. (n, at most COMPONENTS)
+def pixel_embedding(images: Tensor, generator: torch.Generator, config: Config) -> Embedding:
+    """Reduced images, or the histograms of their edges, projected on the principal components of a sample of
+    ``images``. (n, at most COMPONENTS)
 
-    ``signed``: the background of each image is subtracted first.
+    Where the views lose their background, so do the images first.
     """
     scale = max(1, min(images.shape[2:]) // SIDE)
+    signed, by_edges = config.views.signed, config.relaxed.neighbors_by == "edges"
 
     def small(part: Tensor) -> Tensor:
         pixels = to_float(part)
+        if by_edges:
+            return edge_histograms(pixels)
         return F.avg_pool2d(pixels - background(pixels) if signed else pixels, scale).flatten(1)
 
     sample = small(images[torch.randperm(len(images), generator=generator)[:SAMPLE]])
@@ -176,7 +181,7 @@ def image_embedding(images: Tensor, config: Config, network: ClusterNetwork | No
     if network is None:
         components = rng.torch_generator(config.seed, "components")
         stored = config.views.stored
-        embedding = feature_embedding if stored else pixel_embedding(images, components, config.views.signed)
+        embedding = feature_embedding if stored else pixel_embedding(images, components, config)
         group = current()
         return lambda part: group.gather(embedding(group.own(part, QUERY_ROWS)), len(part), QUERY_ROWS)
 

@@ -45,14 +45,12 @@ class Networks(NamedTuple):
     def restore(cls, snapshot: Snapshot, config: Config, channels: int, backbone: Backbone | None = None) -> Networks:
         """The inverse of ``snapshot``."""
         tensors, data = snapshot
-        network = build_network(channels, config.network, data["n_outputs"], data["heads"], backbone)
+        network = build_network(channels, config, data["n_outputs"], data["heads"], backbone)
         unmerged = None
         if data["merge"] is not None:
             # The number of outputs that an earlier merge left, if there was one.
             n_outputs = len(tensors["unmerged.head.bias"])
-            unmerged = _load(
-                build_network(channels, config.network, n_outputs, 1, backbone), snapshot, "unmerged.", config
-            )
+            unmerged = _load(build_network(channels, config, n_outputs, 1, backbone), snapshot, "unmerged.", config)
         merge_result = MergeResult.of(data["merge"]) if data["merge"] else None
         return cls(_load(network, snapshot, "network.", config), unmerged, merge_result)
 

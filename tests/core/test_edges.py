@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+import reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from converge_to_surprise.config import Views
+from converge_to_surprise.core import edges
+from converge_to_surprise.core.views import chessboard, make_views
+
+EDGES = Views(fill_masked=True, edges=True)
+SEEDS = st.integers(0, 10_000)
+
+
+def pictures(count: int, channels: int, height: int, width: int, seed: int) -> Tensor:
+    return torch.rand(count, channels, height, width, generator=torch.Generator().manual_seed(seed))
+
+
+@given(st.sampled_from([1, 3]), st.integers(2, 14), st.integers(2, 14), SEEDS)
+@settings(max_examples=30)
+def test_edges_agree_with_a_slow_loop(channels: int, height: int, width: int, seed: int) -> None:
+    batch = pictures(2, channels, height, width, seed)
+    slow = [[reference.edge_strength(picture, edges.FAINT)] for picture in batch.tolist()]
+    torch.testing.assert_close(edges.edge_map(batch), torch.tensor(slow), atol=1e-5, rtol=0)
+
+
+@given(st.sampled_from([1, 3]), SEEDS)
+def test_edges_lie_between_0_and_1_and_plain_pictures_have_none(channels: int, seed: int) -> None:
+    batch = pictures(3, channels, 9, 12, seed)
+    found = edges.edge_map(batch)
+    assert found.shape == (3, 1, 9, 12)
+    assert bool(((found >= 0) & (found < 1)).all())
+    plain = batch[:, :, :1, :1].expand(3, channels, 9, 12)
+    torch.testing.assert_close(edges.edge_map(plain), torch.zeros(3, 1, 9, 12), atol=1e-4, rtol=0)
+
+
+@given(SEEDS, st.floats(0.5, 1.0), st.floats(-0.2, 0.2))
+def test_edges_hardly_depend_on_the_light(seed: int, contrast: float, brightness: float) -> None:
+    batch = pictures(3, 3, 12, 12, seed)
+    changed = edges.edge_map(batch * contrast + brightness)
+    torch.testing.assert_close(changed, edges.edge_map(batch), atol=0.05, rtol=0)
+
+
+@given(st.sampled_from([1, 3]), st.integers(4, 12), st.integers(4, 12), SEEDS)
+@settings(max_examples=40)
+def test_the_edges_of_the_two_views_share_no_pixel(channels: int, height: int, width: int, seed: int) -> None:
+    """Whatever happens to the black squares, the edges of the view of the white ones stay the same, and vice versa."""
+    images, others = pictures(2, channels, height, width, seed), pictures(2, channels, height, width, seed + 1)
+    white = chessboard(height, width)
+    view_i, view_j = make_views(images, EDGES)
+    assert torch.equal(make_views(torch.where(white, images, others), EDGES)[0], view_i)
+    assert torch.equal(make_views(torch.where(white, others, images), EDGES)[1], view_j)
+
+
+@given(SEEDS)
+def test_edge_histograms_follow_mirror_images(seed: int) -> None:
+    """The mirror image of a picture has the mirrored cells, with mirrored directions."""
+    batch = pictures(2, 1, 8, 8, seed)  # cells of one pixel
+    cells, mirrored = (
+        edges.edge_histograms(part).reshape(2, edges.ORIENTATIONS, 8, 8) for part in (batch, batch.flip(3))
+    )
+    half = edges.ORIENTATIONS // 2
+    swapped = [(half - direction) % edges.ORIENTATIONS for direction in range(edges.ORIENTATIONS)]
+    torch.testing.assert_close(mirrored[:, swapped].flip(3), cells, atol=1e-5, rtol=0)
+
+
+def test_edge_histograms_tell_directions_apart() -> None:
+    step = (torch.arange(16) >= 8).float().expand(16, 16)
+    batch = torch.stack([step, step.t(), step.flip(1), step.t().flip(0)])[:, None]
+    cells = edges.edge_histograms(batch).reshape(4, edges.ORIENTATIONS, -1).sum(2)
+    assert cells.argmax(1).tolist() == [0, 2, 4, 6]
+
+
+def test_light_that_falls_off_is_no_edge() -> None:
+    light = torch.linspace(0.2, 0.9, 24).expand(1, 3, 24, 24)
+    step = (torch.arange(24) >= 12).float().expand(1, 3, 24, 24)
+    assert float(edges.edge_map(light)[..., 5:-5].max()) < 0.01
+    assert float(edges.edge_map(step)[..., 11:13].min()) > 0.5
+
+
+def test_edges_without_filled_views_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"views\.edges is True"):
+        Views(edges=True)
+    with pytest.raises(ValueError, match=r"views\.edges is True"):
+        Views(fill_masked=True, background="remove", edges=True)
