@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 import torch
 
-from converge_to_surprise.config import Config, SearchName, Stage
+from converge_to_surprise.config import Config, SearchName, Stage, presets
 from converge_to_surprise.config.presets import AUGMENTATION, KNOWN_SIZES, UPSAMPLE, PresetName, canonical, resolve
 from converge_to_surprise.data import datasets
 from converge_to_surprise.search.evolution import fraction_perturbed
@@ -220,3 +221,9 @@ def test_everything_that_is_known_of_data_sets_is_known_of_the_same_ones() -> No
 )  # fmt: skip
 def test_names_of_data_sets(source: str, name: str | None) -> None:
     assert canonical(source) == name
+
+
+def test_heads_do_not_grow_beyond_a_number_that_the_user_gave() -> None:
+    preset = resolve("fast", None, "auto", 500, (1, 28, 28))
+    assert presets.keep_bound(preset, preset) == preset
+    assert not presets.keep_bound(replace(preset, max_clusters=20), preset).relaxed.grow

@@ -18,7 +18,16 @@ from ..config.describe import field_docs, leaf
 from ..config.files import overlay, read
 from ..config.images import Color, InputKind, LabelSource, check_copies
 from ..config.kinds import describe_kind, for_kind
-from ..config.presets import KNOWN_SIZES, PresetName, canonical, on_features, resolve, with_backbone, with_embeddings
+from ..config.presets import (
+    KNOWN_SIZES,
+    PresetName,
+    canonical,
+    keep_bound,
+    on_features,
+    resolve,
+    with_backbone,
+    with_embeddings,
+)
 from ..config.text import one_line
 from .arguments import SourceName
 from .output import say, warn
@@ -236,7 +245,8 @@ def effective_config(
     if command.config is not None:
         base = overlay(base, read(command.config))
     parsed: Command = parse("fit", Command, request.words, replace(command, settings=base))
-    return replace(parsed.settings, kind=kind, threads=parsed.settings.threads or available_threads())
+    config = keep_bound(parsed.settings, base)
+    return replace(config, kind=kind, threads=config.threads or available_threads())
 
 
 @dataclass(frozen=True)

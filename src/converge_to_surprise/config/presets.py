@@ -211,6 +211,13 @@ def _stored(config: Config, images: int) -> Config:
     return replace(config, schedule=schedule, relaxed=relaxed, merge=merge)
 
 
+def keep_bound(config: Config, preset: Config) -> Config:
+    """The configuration in which heads do not grow beyond a ``max_clusters`` that is not the preset's: a user gave it."""
+    if config.max_clusters == preset.max_clusters:
+        return config
+    return replace(config, relaxed=replace(config.relaxed, grow=False))
+
+
 def on_features(config: Config, inputs: int) -> Config:
     """The configuration of the search itself, on ``inputs`` stored features per view.
 

@@ -70,8 +70,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     search : {"relaxed", "evolution"} or None
         Instead of the preset's search.
     n_init : int or None
-        Number of initializations; the one with the best balanced clusters is selected. None: two with the fast preset's
-        search, otherwise one.
+        Number of initializations; the one with the best balanced clusters is selected. None: one.
     augmentation : {"auto", "mnist", "fashion-mnist", "usps", "digits"}
         Which changes of an image carry no meaning: by default those that suit most images of their size. Those of a
         named data set are for objects on black background, which is then not removed.
@@ -431,15 +430,15 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             base = presets.with_backbone(replace(base, kind=kind), backbone_side, images)
         elif self.preset == "fast" and kind != "auto" and not own:
             base = for_kind(base, kind)
-        base = replace(
+        own_numbers = replace(
             base,
             n_init=base.n_init if self.n_init is None else integer("n_init", self.n_init),
             max_clusters=integer("max_clusters", self.max_clusters),
             n_clusters=None if self.n_clusters is None else integer("n_clusters", self.n_clusters),
         )
-        config = configfile.overlay(base, dict(self.settings or {}))
+        config = configfile.overlay(own_numbers, dict(self.settings or {}))
         return replace(
-            config,
+            presets.keep_bound(config, base),
             kind=kind,
             seed=seed_of(self.random_state),
             device=self.device,
