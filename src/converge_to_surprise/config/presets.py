@@ -212,7 +212,7 @@ def _stored(config: Config, images: int) -> Config:
 
 
 def keep_bound(config: Config, preset: Config) -> Config:
-    """The configuration in which heads do not grow beyond a ``max_clusters`` that is not the preset's: a user gave it."""
+    """The configuration with heads that do not grow if the user gave a ``max_clusters`` other than the preset's."""
     if config.max_clusters == preset.max_clusters:
         return config
     return replace(config, relaxed=replace(config.relaxed, grow=False))
