@@ -15,7 +15,7 @@ from faults.harness import SETTINGS
 from torch import Tensor
 
 from converge_to_surprise import cli
-from converge_to_surprise.config import Config, Merge, Relaxed, Stage, presets
+from converge_to_surprise.config import Config, Merge, Relaxed, SearchName, Stage, presets
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.report.comparison import compare_runs
 from converge_to_surprise.report.content import progress
@@ -97,12 +97,10 @@ def test_a_snapshot_without_the_networks_of_its_best_initialization_is_refused(t
         check(Snapshot(lacking, finished.data), two)
 
 
-def test_only_the_fast_preset_has_two_initializations() -> None:
-    shape = (1, 28, 28)
-    assert presets.resolve("fast", None, "auto", 1000, shape).n_init == 2
-    assert presets.resolve("fast", "evolution", "auto", 1000, shape).n_init == 1
-    assert presets.resolve("paper", None, "auto", 1000, shape).n_init == 1
-    assert presets.resolve("paper", "relaxed", "auto", 1000, shape).n_init == 1
+@pytest.mark.parametrize("search", [None, "evolution", "relaxed"])
+@pytest.mark.parametrize("preset", ["fast", "paper"])
+def test_presets_have_one_initialization(preset: presets.PresetName, search: SearchName | None) -> None:
+    assert presets.resolve(preset, search, "auto", 1000, (1, 28, 28)).n_init == 1
 
 
 def test_the_selection_is_described_in_one_line() -> None:
