@@ -15,7 +15,7 @@ from faults.harness import SETTINGS
 from torch import Tensor
 
 from converge_to_surprise import cli
-from converge_to_surprise.config import Config, Merge, Relaxed, SearchName, Stage, presets
+from converge_to_surprise.config import Config, Merge, Relaxed, Stage
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.report.comparison import compare_runs
 from converge_to_surprise.report.content import progress
@@ -95,12 +95,6 @@ def test_a_snapshot_without_the_networks_of_its_best_initialization_is_refused(t
     lacking = {other: tensor for other, tensor in finished.tensors.items() if other != name}
     with pytest.raises(KeyError, match=r"head\.bias"):
         check(Snapshot(lacking, finished.data), two)
-
-
-@pytest.mark.parametrize("search", [None, "evolution", "relaxed"])
-@pytest.mark.parametrize("preset", ["fast", "paper"])
-def test_presets_have_one_initialization(preset: presets.PresetName, search: SearchName | None) -> None:
-    assert presets.resolve(preset, search, "auto", 1000, (1, 28, 28)).n_init == 1
 
 
 def test_the_selection_is_described_in_one_line() -> None:
