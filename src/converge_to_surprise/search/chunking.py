@@ -21,7 +21,10 @@ from ..model.backbone import build_network
 from ..model.network import ResNet9, Unit, pooled_size
 
 IN_CACHE = 50
-"""Views whose activations fit a CPU's cache."""
+"""Views of 28x28 pixels whose float32 activations fit a CPU's cache."""
+CACHED_PIXELS = IN_CACHE * 28 * 28
+LEAST = 8
+"""Views of any size that a CPU takes at once at least: smaller chunks cost more time per call than they save."""
 USABLE = 0.5
 """Fraction of the memory that is used: convolutions need a workspace, and other programs use the device too."""
 FLOAT_BYTES = 4
@@ -43,8 +46,12 @@ def resolve_hardware(config: Config, images: Tensor) -> Config:
 
 def best_chunk_size(device: torch.device, images: Sequence[int], config: Config) -> int:
     """The chunk size of evolution for uint8 images of shape (N, C, H, W)."""
-    if device.type not in ("cuda", "mps") or config.network.inputs:
+    if config.network.inputs:
         return IN_CACHE
+    if device.type not in ("cuda", "mps"):
+        pixels = math.prod(images[2:]) * config.views.upsample**2
+        halved = config.precision in precision.SIXTEEN_BITS
+        return max(LEAST, CACHED_PIXELS * (2 if halved else 1) // pixels)
     return largest_chunk(device_bytes(device)[1], *_scored(images, config))
 
 
