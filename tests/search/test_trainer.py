@@ -9,7 +9,7 @@ import torch
 from support.configs import CLIMBING, trained
 from torch import Tensor
 
-from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Relaxed, Stage
+from converge_to_surprise.config import Augmentation, Config, Evolution, Guided, Network, Relaxed, Stage
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.network import flatten
 from converge_to_surprise.search.trainer import Trainer
@@ -95,9 +95,18 @@ def relaxed_config(small: Config) -> Config:
     return replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch_size=40))
 
 
-@pytest.mark.parametrize("kind", ["evolution", "relaxed"])
+def guided_config(small: Config) -> Config:
+    stages = (
+        Stage("explore", "guided", 2),
+        Stage("strong", "guided", 1, passes=1, every=1),
+        Stage("merge", "merge", 1),
+    )
+    return replace(small, schedule=stages, guided=Guided(gradients=2, updates=1, batch_size=30))
+
+
+@pytest.mark.parametrize("kind", ["evolution", "guided", "relaxed"])
 def test_a_restored_trainer_continues_bit_for_bit(kind: str, bars: Tensor, small: Config) -> None:
-    config = small if kind == "evolution" else relaxed_config(small)
+    config = {"evolution": small, "guided": guided_config(small), "relaxed": relaxed_config(small)}[kind]
     straight = Trainer(bars, config)
     snapshots = [straight.snapshot()]
     snapshots.extend(straight.snapshot() for _ in straight.run())

@@ -118,6 +118,8 @@ def resolve(
             network=Network(space_to_depth=True, padding="background" if extended else "black"),
             consolidation=Consolidation(logit_scale=10.0),
         )
+    if search == "guided":
+        return _guided(config, images)
     if search == "relaxed":
         return replace(_relaxed(config, images), n_init=N_INIT if preset == "fast" else 1)
     return _paper_evolution(config, dataset, images) if preset == "paper" else _small_evolution(config, images)
@@ -133,6 +135,13 @@ def _small_evolution(config: Config, images: int) -> Config:
     """The paper's search with fewer epochs and larger steps."""
     schedule = (Stage("explore", "evolution", 150), Stage("strong", "evolution", 50, passes=2, every=10))
     evolution = Evolution(batch_size=min(1000, images), learning_rate=0.05, sigma=0.05, ramp_epochs=20)
+    return replace(config, schedule=schedule, evolution=evolution)
+
+
+def _guided(config: Config, images: int) -> Config:
+    """Evolution in fewer and smaller batches, because the subspace of gradients tells where to look."""
+    schedule = (Stage("explore", "guided", 60), Stage("strong", "guided", 20, passes=2, every=5))
+    evolution = Evolution(batch_size=min(500, images), learning_rate=0.1, sigma=0.05, ramp_epochs=1)
     return replace(config, schedule=schedule, evolution=evolution)
 
 

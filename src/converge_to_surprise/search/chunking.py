@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..config import Config
+from ..config.stage import EVOLVING
 from ..model import devices, precision
 from ..model.backbone import build_network
 from ..model.network import ResNet9, Unit, pooled_size
@@ -61,7 +62,7 @@ def check_device_memory(config: Config, images: Sequence[int]) -> None:
     if (
         device.type not in ("cuda", "mps")
         or config.network.inputs
-        or not any(stage.kind == "evolution" for stage in config.schedule)
+        or not any(stage.kind in EVOLVING for stage in config.schedule)
     ):
         return
     scored = _scored(images, config)

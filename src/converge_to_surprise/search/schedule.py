@@ -48,7 +48,8 @@ def batches_per_epoch(images: int, batch_size: int) -> int:
 def batch_sizes(config: Config) -> Mapping[str, int]:
     """Images per step of each kind of search."""
     relaxed = config.relaxed.batch_size
-    return {"evolution": config.evolution.batch_size, "relaxed": relaxed, "refine": relaxed}
+    evolution = config.evolution.batch_size
+    return {"evolution": evolution, "guided": evolution, "relaxed": relaxed, "refine": relaxed}
 
 
 def steps(config: Config, images: int) -> Iterator[Step]:
@@ -124,7 +125,7 @@ def check_images(images: Tensor, config: Config) -> None:
     kinds = {stage.kind for stage in config.schedule}
     for kind, batch_size in batch_sizes(config).items():
         if kind in kinds and batch_size > len(images):
-            section = "relaxed" if kind == "refine" else kind
+            section = {"refine": "relaxed", "guided": "evolution"}.get(kind, kind)
             raise ValueError(
                 f"{section}.batch_size is {batch_size} but there are only {len(images)} images; "
                 f"set it to {len(images)} or less"
