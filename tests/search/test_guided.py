@@ -30,7 +30,8 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def orthonormal(rows: int, size: int, seed: int = 0) -> Tensor:
-    return torch.linalg.qr(normal(size, rows, seed=seed))[0].t().contiguous()
+    columns: Tensor = torch.linalg.qr(normal(size, rows, seed=seed))[0]
+    return columns.t().contiguous()
 
 
 @given(st.integers(2, 12), st.integers(1, 4), st.floats(0, 0.99), st.integers(0, 99))
@@ -112,8 +113,8 @@ def test_the_surrogate_gradient_is_the_slope_of_the_relaxed_surprise() -> None:
     def score(theta: Tensor) -> float:
         twin = copy.deepcopy(network)
         load_flat(theta, twin)
-        soft = [torch.softmax(twin(view[:40])[:, None] / config.guided.temperature, -1) for view in views]
-        return float(relaxed_surprise(*soft)[0].detach())
+        soft_i, soft_j = (torch.softmax(twin(view[:40])[:, None] / config.guided.temperature, -1) for view in views)
+        return float(relaxed_surprise(soft_i, soft_j)[0].detach())
 
     theta, direction = flatten(network), normal(len(gradient)).double()
     slope = (score(theta + 1e-6 * direction) - score(theta - 1e-6 * direction)) / 2e-6
