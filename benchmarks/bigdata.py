@@ -1,18 +1,20 @@
 """How do time and memory of a run grow with the number of images?
 
-    python benchmarks/bigdata.py [--sizes 62500 125000 500000 1000000] [--pool 60000] [--side 8] [--threads 1]
+    python benchmarks/bigdata.py [--sizes 10000 100000 1000000] [--side 28] [--channels 1] [--threads 1]
+    python benchmarks/bigdata.py --side 48 --channels 3
 
 For each size an .npy file of turned, shifted and noisy digits is written block by block; a process of its own then goes
-through every stage of a run on it: fingerprint, neighbors by pixels, steps in the middle of an epoch, a checkpoint,
-merging, neighbors by features, steps of refining, labeling, the table of labels. Only the number of steps is limited.
+through every stage of a run on it, with the settings of the fast preset: fingerprint, neighbors by pixels, steps in the
+middle of an epoch, a checkpoint, merging, neighbors by features, steps of refining, labeling, the table of labels. Only
+the number of steps is limited.
 
 ``cpu_seconds`` are disturbed least by other programs on the machine; a step's is the median. Memory is the process's
 own (RssAnon), not the pages of the file that the system keeps as long as nothing else needs them.
 
-``--pool`` is the number of images among which neighbors are looked for. Neighbors of all images take time in
-proportion to both. A row for each stage is appended to benchmarks/results/bigdata.csv; the table that is printed fits
-exponents, the slopes of log(value) over log(images): 0 is independent of the number of images, 1 is linear, and what
-any number of images costs makes it less. Its last column tells the two apart.
+Neighbors are searched among all images: exactly up to 20,000, nearly so above. A row for each stage is appended to
+benchmarks/results/bigdata.csv; the table that is printed fits exponents, the slopes of log(value) over log(images): 0
+is independent of the number of images, 1 is linear, and what any number of images costs makes it less. Its last column
+tells the two apart.
 
     python benchmarks/bigdata.py --cold
 
@@ -25,6 +27,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -33,6 +36,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,28 +49,28 @@ import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 
-from converge_to_surprise.config import Augmentation, Config, Network, Stage, Views
+from converge_to_surprise.config import Augmentation, Config, Stage, presets
 from converge_to_surprise.core.augment import augment
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.store import check_clusterable, fingerprint
 from converge_to_surprise.model.assessment import evaluate
 from converge_to_surprise.runs import checkpoint
 from converge_to_surprise.runs.labels import KEEP, SavedOutputs, write_labels
-from converge_to_surprise.search import neighbors, sampler, schedule
+from converge_to_surprise.search import sampler, schedule
 from converge_to_surprise.search.restarts import Restarts
 from converge_to_surprise.search.sampler import announce
 from converge_to_surprise.search.trainer import Trainer
 
-SIZES = [62_500, 125_000, 500_000, 1_000_000]
-WRITTEN = 25_000
-"""Images that are made and written together."""
+SIZES = [10_000, 100_000, 1_000_000]
+WRITTEN = 2**21
+"""Pixels of the images that are made and written together."""
 WARM = 5
 """Steps before those that are timed."""
 Bytes = npt.NDArray[np.uint8]
 
 
-def write_store(path: Path, count: int, side: int) -> None:
-    """A uint8 array (count, side, side) of digits, each turned, cropped, lit and disturbed in its own way."""
+def write_store(path: Path, count: int, side: int, channels: int) -> None:
+    """A uint8 array (count, side, side[, 3]) of digits, each turned, cropped, lit and disturbed in its own way."""
     generator = torch.Generator().manual_seed(0)
     small = torch.from_numpy(load_digits().images / 16).float()[:, None]
     digits = F.interpolate(small, (side, side), mode="bilinear", align_corners=False)
@@ -75,17 +79,21 @@ def write_store(path: Path, count: int, side: int) -> None:
     def block(count: int) -> Bytes:
         chosen = torch.randint(len(digits), (count,), generator=generator)
         pictures = augment(digits[chosen], changes, generator, signed=False)
-        pictures += 0.05 * torch.randn(pictures.shape, generator=generator)
-        return (pictures.clamp(0, 1) * 255).to(torch.uint8)[:, 0].numpy()
+        if channels == 3:
+            pictures = pictures * (0.5 + 0.5 * torch.rand(count, 3, 1, 1, generator=generator))
+        pictures = pictures + 0.05 * torch.randn(pictures.shape, generator=generator)
+        pixels = (pictures.clamp(0, 1) * 255).to(torch.uint8)
+        return (pixels[:, 0] if channels == 1 else pixels.permute(0, 2, 3, 1)).numpy()
 
-    _write(path, (count, side, side), block)
+    _write(path, (count, side, side, *([3] if channels == 3 else [])), block)
 
 
-def _write(path: Path, shape: tuple[int, int, int], block: Callable[[int], Bytes]) -> None:
+def _write(path: Path, shape: tuple[int, ...], block: Callable[[int], Bytes]) -> None:
     """An .npy file of images, made block by block and written to the disk."""
     file = np.lib.format.open_memmap(path, "w+", np.uint8, shape)
-    for start in range(0, len(file), WRITTEN):
-        file[start : start + WRITTEN] = block(min(WRITTEN, len(file) - start))
+    together = WRITTEN // math.prod(shape[1:])
+    for start in range(0, len(file), together):
+        file[start : start + together] = block(min(together, len(file) - start))
     file.flush()
 
 
@@ -107,14 +115,11 @@ class Meter(rows.MemoryWatch):
         self.part = "between"
 
 
-def a_config(threads: int, width: int) -> Config:
-    return Config(
-        threads=threads,
-        schedule=(Stage("search", "relaxed", 1), Stage("merge", "merge", 1), Stage("refine", "refine", 1)),
-        views=Views(fill_masked=True),
-        augmentation=Augmentation(rotation=15, crop=1, brightness=0.2, contrast=0.2, sampling="bilinear"),
-        network=Network(width=width, space_to_depth=True),
-    )
+def a_config(images: int, shape: tuple[int, int, int], threads: int) -> Config:
+    """The fast preset with an epoch of each search, of which only some steps are taken."""
+    stages = (Stage("search", "relaxed", 1), Stage("merge", "merge", 1), Stage("refine", "refine", 1))
+    config = presets.resolve("fast", None, "auto", images, shape)
+    return replace(config, threads=threads, n_init=1, schedule=stages)
 
 
 def some_steps(trainer: Trainer, first: int, count: int, meter: Meter, name: str) -> float:
@@ -134,7 +139,6 @@ def some_steps(trainer: Trainer, first: int, count: int, meter: Meter, name: str
 
 def measure(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     """The rows of one size, measured in this process."""
-    neighbors.POOL = options.pool
     torch.set_num_threads(options.threads)
     meter = Meter()
     with meter.measured("opening"):
@@ -142,22 +146,23 @@ def measure(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         check_clusterable(store, str(path))
     with meter.measured("fingerprint"):
         fingerprint(store.images)
-    config = a_config(options.threads, options.width)
+    config = a_config(len(store), store.shape, options.threads)
     with meter.measured("initialization"):
         search = Restarts(store.images, config)
         search.keep = KEEP
         trainer = search.trainer
     batches = schedule.batches_per_epoch(len(store), config.relaxed.batch_size)
-    middle = (batches - WARM - options.steps) // 2
+    steps_taken = min(options.steps, batches - WARM)
+    middle = (batches - WARM - steps_taken) // 2
     some_steps(trainer, 0, 1, meter, "neighbors by pixels")  # which come before the first step
-    steps = {"search": some_steps(trainer, middle, WARM + options.steps, meter, "search")}
+    steps = {"search": some_steps(trainer, middle, WARM + steps_taken, meter, "search")}
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         with meter.measured("checkpoint"):
             saved = checkpoint.save(Path(folder) / "checkpoints", search.snapshot())
             checkpoint_bytes = saved.with_suffix(".safetensors").stat().st_size
         some_steps(trainer, batches, 1, meter, "merge")
         some_steps(trainer, batches + 1, 1, meter, "neighbors by features")
-        steps["refine"] = some_steps(trainer, batches + 1 + middle, WARM + options.steps, meter, "refine")
+        steps["refine"] = some_steps(trainer, batches + 1 + middle, WARM + steps_taken, meter, "refine")
         with meter.measured("labeling"):
             fitted = search.finish()
         with meter.measured("finishing"):
@@ -168,7 +173,7 @@ def measure(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     table["megabytes"] = pd.Series(meter.megabytes)
     table.loc["checkpoint", "checkpoint_bytes"] = checkpoint_bytes
     whole = table[["cpu_seconds", "wall_seconds"]].sum().to_dict() | {"megabytes": max(meter.megabytes.values())}
-    about = {"images": len(store), "pool": options.pool, "threads": options.threads}
+    about = {"images": len(store), "side": options.side, "channels": options.channels, "threads": options.threads}
     stages = [
         {**about, "stage": name, **row.dropna().to_dict()} for name, row in table.loc[list(meter.seconds)].iterrows()
     ]
@@ -178,7 +183,7 @@ def measure(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
 def cold(folder: Path) -> list[dict[str, Any]]:
     """Read batches of 250 of a million images of 32x32 from a disk, in two orders."""
     images, path = 1_000_000, folder / "cold.npy"
-    noise = np.random.default_rng(0).integers(0, 256, (WRITTEN, 32, 32), dtype=np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (WRITTEN // 32**2, 32, 32), dtype=np.uint8)
     _write(path, (images, 32, 32), lambda count: noise[:count])
     whole = torch.randperm(images, generator=torch.Generator().manual_seed(0))
     found = []
@@ -208,9 +213,9 @@ def _read_bytes() -> int:
 
 
 def main() -> None:
-    parser = rows.parser(__doc__, "bigdata.csv", pool=neighbors.POOL, side=8, width=4, steps=50, threads=1)
+    parser = rows.parser(__doc__, "bigdata.csv", side=28, channels=1, steps=50, threads=1)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--work", type=Path, help="folder for the images: they take side² bytes each")
+    parser.add_argument("--work", type=Path, help="folder for the images: they take side² bytes and channel each")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--cold", action="store_true", help="only what batches cost that are not in memory")
     options = parser.parse_args()
@@ -220,18 +225,13 @@ def main() -> None:
         rows.append_rows(options.save, found)
         print(found)
         return
-    fewest = 250 * (WARM + options.steps + 2)
-    if min(options.sizes) < fewest:
-        parser.error(
-            f"--sizes has {min(options.sizes)}; with {options.steps} steps at least {fewest} images are needed"
-        )
     if options.measure is not None:
         print(json.dumps(measure(options.measure, options)))
         return
     for size in options.sizes:
         with tempfile.TemporaryDirectory(dir=options.work) as folder:
             path = Path(folder) / "images.npy"
-            write_store(path, size, options.side)
+            write_store(path, size, options.side, options.channels)
             words = [sys.executable, __file__, *sys.argv[1:], "--measure", str(path)]
             ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
         rows.append_rows(options.save, json.loads(ended.stdout.splitlines()[-1]))

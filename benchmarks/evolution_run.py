@@ -88,7 +88,7 @@ def figures(trainer: Trainer, record: Record, classes: Any) -> dict[str, Any]:
     labels, _ = label_views(trainer.network.single(), trainer.images, trainer.config.views)
     found = {name: 100 * value for name, value in scores(labels.numpy(), classes).items()}
     names = ("step", "epoch", "stage", "kind", "views", "surprise", "agreement", "surprising", "active", "seconds")
-    return {name: getattr(record, name) for name in names} | {"clusters": len(labels.unique()), **found}
+    return {name: getattr(record, name) for name in names} | {"clusters": len(labels.bincount().nonzero()), **found}
 
 
 def run(config: Config, folder: Path | None) -> Iterator[dict[str, Any]]:

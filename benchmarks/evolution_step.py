@@ -36,18 +36,13 @@ from torch.func import functional_call
 from converge_to_surprise.config import Augmentation, Config, Evolution, Precision, Stage
 from converge_to_surprise.core import surprise
 from converge_to_surprise.model.network import ResNet9, channels_last, flatten, unflatten
-from converge_to_surprise.model.precision import lowered
+from converge_to_surprise.model.precision import cpu_has_bfloat16, lowered
 from converge_to_surprise.search import evolution
 from converge_to_surprise.search.threads import available_threads
 from converge_to_surprise.search.trainer import Trainer
 
 CHUNKS = (50, 100, 150, 250, 500)
 SIDE = 28
-
-
-def computes_in_bfloat16() -> bool:
-    """Whether this CPU has instructions for bfloat16."""
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def bare_ways(network: ResNet9, views: Tensor, threads: int, precision: Precision) -> dict[str, Callable[[], None]]:
@@ -161,7 +156,7 @@ def main() -> None:
 
     rng = np.random.default_rng(0)
     images = torch.from_numpy(rng.integers(0, 256, (options.images, 1, SIDE, SIDE), dtype=np.uint8))
-    other: Precision = options.precision or ("bfloat16" if computes_in_bfloat16() else "float32")
+    other: Precision = options.precision or ("bfloat16" if cpu_has_bfloat16() else "float32")
     contests = [Contest(precision, options, images) for precision in dict.fromkeys(["float32", other])]
     for _ in range(options.rounds):
         for contest in contests:

@@ -17,11 +17,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
-import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import rivals
 import rows
+from rival_process import Request, RivalProcess
 
 METHODS = ("ours", "evoc", "umap+hdbscan", "k-means, K given")
 
@@ -54,42 +52,31 @@ def classes_of(run: Path, source: str) -> npt.NDArray[np.int64]:
     from converge_to_surprise.runs.folder import RunFolder
 
     shape = RunFolder.open(run).description().shape
-    labels = datasets.load(source, reading=ImageOptions(labels="from-folders"), shape=shape).train.labels
+    labels = datasets.load(source, options=ImageOptions(labels="from-folders"), shape=shape).train.labels
     assert labels is not None
     return labels
 
 
-def ours(source: str, run: Path, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """One whole `cts fit`; its scores are those of predictions, by both views."""
-    words = ["fit", source, "--out", run, "--backbone", options.backbone, "--labels", "from-folders", "--seed", seed]
+def backbone_words(options: argparse.Namespace) -> list[Any]:
+    """The options of `cts fit` that name the backbone."""
     size = [] if options.backbone_size is None else ["--backbone-size", options.backbone_size]
+    return ["--backbone", options.backbone, *size]
+
+
+def ours(source: str | Path, run: Path, words: Sequence[object]) -> dict[str, Any]:
+    """One whole `cts fit` with more options; its scores are those of predictions, by both views."""
     began = time.perf_counter()
-    printed = rows.cts(*words, *size, "--threads", options.threads, "--force")
+    printed = rows.cts("fit", source, "--out", run, *words, "--force")
     spent = time.perf_counter() - began
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
     return {
         "n_clusters": result["n_clusters_both"],
         **{name: result[f"{name}_both"] for name in ("acc", "nmi", "ari")},
         "verdict": result["verdict"]["strength"],
-        "levels": " ".join(str(level[0]) for level in result["merge"]["levels"]),
+        "levels": " ".join(str(level[0]) for level in (result["merge"] or {"levels": []})["levels"]),
         "seconds": round(spent, 1),
         "bank": "computed" if "features of pictures" in printed else "cached",
     }
-
-
-def rival(method: str, features: Path, labels: Path, seed: int, threads: int) -> float:
-    """Labels of a rival in this process; returns its seconds."""
-    vectors = np.load(features)
-
-    def fit(some: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
-        if method == "evoc":
-            return rivals.evoc_default(some, seed, threads)
-        return rivals.umap_hdbscan(some, seed, threads, metric="cosine")
-
-    fit(vectors[: rivals.WARM_UP])
-    began = time.perf_counter()
-    np.save(labels, fit(vectors))
-    return time.perf_counter() - began
 
 
 def run_rival(
@@ -107,15 +94,8 @@ def run_rival(
         labels = KMeans(len(np.unique(classes)), n_init=10, random_state=seed).fit_predict(features).astype(np.int64)
         spent = time.perf_counter() - began
     else:
-        environment = os.environ | dict.fromkeys(rivals.THREAD_VARIABLES, str(options.threads))
-        with tempfile.TemporaryDirectory() as folder:
-            files = [Path(folder) / "features.npy", Path(folder) / "labels.npy"]
-            np.save(files[0], features)
-            told = json.dumps([method, *map(str, files), seed, options.threads])
-            python = options.rivals_python or sys.executable
-            words = [python, __file__, "x", "--backbone", "x", "--rival", told]
-            spent = float(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout)
-            labels = np.load(files[1])
+        with RivalProcess(options.threads, options.rivals_python) as process:
+            labels, spent, *_ = process.fit(Request(method, seed, "cosine"), features)
     return {**rivals.scores(labels, classes), "seconds": round(spent, 1)}
 
 
@@ -143,12 +123,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--runs", type=Path, default=Path("runs/photos"), help="folder for our runs")
     parser.add_argument("--rivals-python", help="interpreter that has evoc, umap-learn and hdbscan")
-    parser.add_argument("--rival", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.rival:
-        method, features, labels, seed, threads = json.loads(options.rival)
-        print(rival(method, Path(features), Path(labels), seed, threads))
-        return
     finished = {(row["data"], row["method"], row["seed"]) for row in rows.read_rows(options.save)}
     for source in options.folders:
         data = Path(source).name
@@ -159,7 +134,8 @@ def main() -> None:
                     continue
                 print(data, method, seed, flush=True)
                 if method == "ours":
-                    found = ours(source, run, options, seed)
+                    words = ["--labels", "from-folders", "--seed", seed, "--threads", options.threads]
+                    found = ours(source, run, [*backbone_words(options), *words])
                 else:
                     first = options.runs / f"{data}-{options.seeds[0]}"
                     found = run_rival(method, unit_features(first), classes_of(first, source), seed, options)

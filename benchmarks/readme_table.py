@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import rows
+import zoo_summary as zoo_rows
 
 from converge_to_surprise.experiments import result_tables as tables
 from converge_to_surprise.experiments.plan import FULL, VARIANTS
@@ -116,7 +117,7 @@ def ablation(folder: Path) -> str:
 
 
 def rivals(folder: Path) -> str:
-    """What other methods find that are not told the number of clusters, with ours."""
+    """Other methods that are not given the number of clusters, with ours."""
     ours = newest(folder, "table1", "dataset", "seed", "n_init")
     titles = {"umap+hdbscan": "UMAP + HDBSCAN", "evoc": "EVoC"}
     lines = []
@@ -162,6 +163,16 @@ def unequal(folder: Path) -> str:
     return markdown(["seed", "first initialization", "second initialization", "selected"], lines)
 
 
+def zoo(folder: Path) -> str:
+    """What each method finds on each set of the zoo."""
+    return zoo_rows.per_set(zoo_rows.read(folder / "zoo.csv"))
+
+
+def zoo_summary(folder: Path) -> str:
+    """How well the number of clusters is found on both halves of the zoo."""
+    return zoo_rows.summary(zoo_rows.read(folder / "zoo.csv"))
+
+
 def folders(folder: Path) -> str:
     """ACC of held-out images when the digits are read from files."""
     found = newest(folder, "folders", "kind", "form", "seed")
@@ -173,7 +184,7 @@ def folders(folder: Path) -> str:
 
 
 def faults(folder: Path) -> str:
-    """What real runs were hurt by, and how many of them lost anything."""
+    """The faults of real runs, and how many runs lost anything."""
     names = ["tried", "survived", "lost"]
     found = newest(folder, "faults", "fault").set_index("fault")[names]
     found.loc["all"] = found.sum()
@@ -181,7 +192,7 @@ def faults(folder: Path) -> str:
 
 
 def fuzz(folder: Path) -> str:
-    """What became of damaged files."""
+    """How many damaged files were accepted, and how many crashed the program."""
     names = ["examples", "accepted", "crashes"]
     found = newest(folder, "fuzz", "file")[["file", *names, "slowest_seconds"]]
     lines = [
@@ -204,16 +215,28 @@ STAGES = {
 
 
 def bigdata(folder: Path) -> str:
-    """Time and memory by the number of images, and how they grow; of the last command that went through whole runs."""
+    """Time and memory by the number of images, and how they grow, for each size of images.
+
+    The figures are those of the last command that went through whole runs with it.
+    """
     every = pd.read_csv(folder / "bigdata.csv")
-    command = every.loc[every["stage"] == "whole run", "command"].iloc[-1]
+    whole = every[every["stage"] == "whole run"].dropna(subset=["side"]) if "side" in every else every[:0]
+    if whole.empty:  # rows of a version that measured one size
+        return _bigdata(every, every.loc[every["stage"] == "whole run", "command"].iloc[-1])
+    tables = []
+    for (side, channels), runs in whole.groupby(["side", "channels"]):
+        color = " in color" if channels == 3 else ""
+        tables.append(f"Images of {side:.0f}×{side:.0f}{color}:\n\n{_bigdata(every, runs['command'].iloc[-1])}")
+    return "\n\n".join(tables)
+
+
+def _bigdata(every: pd.DataFrame, command: str) -> str:
     found = every[every["command"] == command].drop_duplicates(["images", "stage"], keep="last")
     lines = []
     for stage, (title, column, factor, digits) in STAGES.items():
         some = found[found["stage"] == stage].set_index("images").sort_index()
-        # The pool of neighbors shrinks with fewer images than it has: such sizes tell nothing about growth.
-        used = some.loc[some.index >= (some["pool"].max() if "neighbors" in stage else 0), column]
         shown = [f"{factor * value:.{digits}f}" for value in some[column]]
+        used = some[column]
         lines.append([title, *shown, *growth(used.index.tolist(), used.tolist(), column == "cpu_seconds")])
     sizes = sorted(found.loc[found["stage"] == "whole run", "images"])
     return markdown(["images", *(f"{size:,}" for size in sizes), "exponent", "fixed + per image"], lines)
@@ -281,7 +304,20 @@ def _quantity(row: Any) -> str:
 TABLES: dict[str, Callable[[Path], str]] = {
     **{
         made.__name__: made
-        for made in (table1, results, ablation, rivals, subsets, unequal, folders, faults, fuzz, bigdata)
+        for made in (
+            table1,
+            results,
+            ablation,
+            rivals,
+            subsets,
+            unequal,
+            zoo,
+            zoo_summary,
+            folders,
+            faults,
+            fuzz,
+            bigdata,
+        )
     },
     **{name: speed(name) for name in SPEED},
 }

@@ -5,7 +5,7 @@
 The images are those of MNIST (training and test part) if ``--data-dir`` has them, otherwise pictures of bars of the
 same size. A short run on the first 5,000 is made first, which is not timed; it is kept in ``--work`` and used again.
 Then `cts report RUN SOURCE` is timed on all of them, from the start of the program. For images that are not the run's
-own the parts of the clusters are worked out too, which a run has in its table of labels: its own report takes less.
+own the subclusters are computed too, which a run has in its table of labels: its own report takes less.
 The targets are 60 s on two cores and 25 MB for 70,000 images. The figures are appended to benchmarks/results/speed.csv.
 """
 

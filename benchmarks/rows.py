@@ -16,12 +16,15 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from converge_to_surprise.config.storage import read_csv
+
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("converge-to-surprise", "torch", "numpy")
 DIGITS = 6
 """Decimal places of a number in a file."""
 Figures = Mapping[str, tuple[float, str]]
 """Value and unit of each figure of a benchmark of speed, by its name."""
+read_rows = read_csv
 
 
 def versions(packages: Iterable[str] = PACKAGES) -> str:
@@ -49,14 +52,6 @@ def commit() -> str:
     except OSError:  # git is not installed
         return ""
     return ended.stdout.strip()
-
-
-def read_rows(file: Path) -> list[dict[str, str]]:
-    """The rows of a file; none if it does not exist."""
-    if not file.is_file():
-        return []
-    with file.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
 
 
 def write_rows(file: Path, rows: Iterable[Mapping[str, object]]) -> None:

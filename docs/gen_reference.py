@@ -24,8 +24,8 @@ from typing import Any
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER.parent / "src"
 COMMANDS = (
-    "fit", "resume", "show", "evaluate", "predict", "sort", "export", "report", "relabel", "compare", "backbones",
-    "reproduce",
+    "fit", "resume", "show", "evaluate", "predict", "similar", "sort", "export", "report", "relabel", "compare",
+    "backbones", "reproduce",
 )  # fmt: skip
 WIDTH = 78
 """Columns of a help text: what fits beside the navigation."""
@@ -40,7 +40,7 @@ Exit codes: 0 done; 1 a run failed, or a process was lost; 2 wrong input, with o
 stopped by signal n (130 for Ctrl-C).
 
 Environment variables: `CTS_DATA` is the folder with local copies of the named data sets, `CTS_CACHE` the folder for
-decoded pictures.
+decoded pictures and the features of backbones.
 """
 
 SETTINGS_INTRODUCTION = """\
@@ -52,7 +52,7 @@ Every setting below is
 - a key of a TOML or JSON file for `cts fit --config FILE`, with one table per section;
 - a key of the dictionary `settings` of `SurpriseClustering`.
 
-Flags win over the file, and the file wins over the preset. The defaults below are those of the settings classes; a
+Flags override the file, and the file overrides the preset. The defaults below are those of the settings classes; a
 [preset](presets.md) sets some of them to other values, depending on the images. The effective values are saved as
 `config.json` in the run folder. An unknown name or a wrong value is an error that names it.
 

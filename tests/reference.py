@@ -328,3 +328,46 @@ def balance(sizes: Sequence[int]) -> float:
     held = [size for size in sizes if size]
     entropy_of_sizes = -sum(size / sum(held) * math.log(size / sum(held)) for size in held)
     return (math.exp(entropy_of_sizes) - 1) / len(held)
+
+
+# --- not in the paper: near-duplicates ---
+
+
+def small_points(image: Image) -> list[float]:
+    """An image in at most 16 x 16 cells, normalized, and the brightness of its channels."""
+    height, width = len(image[0]), len(image[0][0])
+    rows, columns = min(16, height), min(16, width)
+    channels = []
+    for channel in image:
+        cells = []
+        for r in range(rows):
+            for c in range(columns):
+                across = range(c * width // columns, -(-(c + 1) * width // columns))
+                down = range(r * height // rows, -(-(r + 1) * height // rows))
+                inside = [channel[h][w] for h in down for w in across]
+                cells.append(sum(inside) / len(inside))
+        channels.append(cells)
+    every = [value for cells in channels for value in cells]
+    mean = sum(every) / len(every)
+    spread = max(4.0, math.sqrt(sum((value - mean) ** 2 for value in every) / len(every)))
+    brightness = [0.75 * sum(cells) / len(cells) / 255 / math.sqrt(len(channels)) for cells in channels]
+    return [*((value - mean) / spread / math.sqrt(len(every)) for value in every), *brightness]
+
+
+def near_duplicate_groups(images: Sequence[Image], radius: float) -> list[list[int]] | None:
+    """An image and the later ones near it that no earlier one took; None if a distance is all but the radius."""
+    points = [small_points(image) for image in images]
+    groups: list[list[int]] = []
+    taken: set[int] = set()
+    for leader in range(len(points)):
+        near = []
+        for other in range(leader + 1, len(points)):
+            distance = math.dist(points[leader], points[other])
+            if abs(distance - radius) < 1e-5:
+                return None
+            if distance < radius and leader not in taken and other not in taken:
+                near.append(other)
+        if near:
+            groups.append([leader, *near])
+            taken |= {leader, *near}
+    return groups

@@ -220,8 +220,9 @@ def test_a_folder_that_is_called_like_a_data_set_is_one_s_own(
     assert saved["augmentation"]["zoom_out_prob"] == 0
 
 
-def test_the_ground_of_a_named_data_set_can_be_removed(tmp_path: Path) -> None:
-    assert call("fit", "digits", "--out", tmp_path / "run", *FLAGS, "--views.background", "remove") == 0
+def test_the_background_of_a_named_data_set_can_be_removed(tmp_path: Path) -> None:
+    flags = [*FLAGS, "--views.background", "remove", "--no-report"]
+    assert call("fit", "digits", "--out", tmp_path / "run", *flags) == 0
     assert json.loads((tmp_path / "run" / "config.json").read_text())["config"]["views"]["background"] == "remove"
 
 
@@ -245,6 +246,7 @@ def test_force_gives_up_the_run_and_nothing_else(run: Path, source: Path) -> Non
     assert (run / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.subprocess
 def test_python_m_is_the_same_program(finished: Path, source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [sys.executable, "-m", "converge_to_surprise", "evaluate", str(finished), str(source), "--json"]
     evaluated = subprocess.run(words, capture_output=True, text=True, check=True)
@@ -253,6 +255,7 @@ def test_python_m_is_the_same_program(finished: Path, source: Path, capsys: pyte
     assert json.loads(evaluated.stdout) == json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.subprocess
 def test_the_exit_code_reaches_the_shell() -> None:
     words = [sys.executable, "-m", "converge_to_surprise", "show", "nowhere"]
     wrong = subprocess.run(words, capture_output=True, text=True, check=False)

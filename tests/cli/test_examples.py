@@ -17,7 +17,7 @@ from converge_to_surprise.config import presets
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
-SHORT = {"RELAXED_STEPS": 16, "RELAXED_EPOCHS": 1, "N_INIT": 1}
+SHORT = {"ROUNDS": ((10, 6),), "REFINE_STEPS": 4}
 """Constants of the presets that make a search short."""
 
 

@@ -46,6 +46,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.subprocess
 @pytest.mark.skipif(sys.platform != "linux", reason="drops capabilities of Linux")
 def test_a_place_that_cannot_be_written_is_named_in_one_sentence(
     closed: Path, run: Path, pictures: Path, tmp_path: Path
@@ -87,6 +88,7 @@ def test_a_place_that_cannot_be_written_is_named_in_one_sentence(
     assert contents(closed) == before
 
 
+@pytest.mark.subprocess
 @pytest.mark.skipif(sys.platform != "linux", reason="drops capabilities of Linux")
 def test_a_cache_that_cannot_be_written_is_named(closed: Path, pictures: Path, tmp_path: Path) -> None:
     for cache in (closed, closed / "below"):

@@ -39,8 +39,8 @@ CONFIGS = st.builds(
         sampling=st.sampled_from(["nearest", "bilinear"]),
         fill=st.sampled_from(["black", "image", "background"]),
     ),
-    max_clusters=st.integers(2, 4096),
-    n_clusters=st.none() | st.integers(1, 4096),
+    max_clusters=st.integers(64, 4096),
+    n_clusters=st.none() | st.integers(1, 64),
     n_init=st.integers(1, 1000),
     network=st.builds(Network, width=st.integers(1, 512), padding=st.sampled_from(["black", "background"])),
     evolution=st.builds(

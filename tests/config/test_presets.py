@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from converge_to_surprise.config import Config, Stage
+from converge_to_surprise.config import Config, SearchName, Stage
 from converge_to_surprise.config.presets import AUGMENTATION, KNOWN_SIZES, UPSAMPLE, PresetName, canonical, resolve
 from converge_to_surprise.data import datasets
 from converge_to_surprise.search.evolution import fraction_perturbed
@@ -134,18 +134,28 @@ def test_a_batch_never_exceeds_the_images() -> None:
             assert batch_size == 40
 
 
-@pytest.mark.parametrize(("preset", "kind"), [("paper", "evolution"), ("fast", "relaxed")])
+@pytest.mark.parametrize(("preset", "kind"), [("paper", "evolution"), ("fast", "graph")])
 def test_the_search_of_a_preset(preset: PresetName, kind: str) -> None:
     assert resolve(preset, None, "digits", 1797, (1, 8, 8)).schedule[0].kind == kind
     assert resolve(preset, "evolution", "digits", 1797, (1, 8, 8)).schedule[0].kind == "evolution"
-    assert resolve(preset, "relaxed", "digits", 1797, (1, 8, 8)).schedule[0].kind == "relaxed"
+    assert resolve(preset, "relaxed", "digits", 1797, (1, 8, 8)).schedule[1].kind == "relaxed"
 
 
-def test_fast_is_a_relaxed_search_then_a_merge_then_refining() -> None:
+def test_only_the_fast_search_of_our_own_network_takes_fewer_bits() -> None:
+    def precision(preset: PresetName, search: SearchName | None = None, backbone: bool = False) -> str:
+        return resolve(preset, search, "mine", 100, (1, 8, 8), backbone).precision
+
+    assert precision("fast") == "auto"
+    others = [precision("fast", backbone=True), precision("fast", "evolution"), precision("paper")]
+    assert {*others, precision("paper", "relaxed")} == {"float32"}
+
+
+def test_fast_is_rounds_of_graph_and_search_then_a_merge_then_refining() -> None:
     config = resolve("fast", None, "mnist", 60_000, (1, 28, 28))
-    assert [stage.kind for stage in config.schedule] == ["relaxed", "merge", "refine"]
-    assert [stage.epochs for stage in config.schedule] == [10, 1, 5]
-    assert resolve("fast", None, "usps", 7291, (1, 16, 16)).schedule[0].epochs == 20
+    assert [stage.kind for stage in config.schedule] == [*["graph", "relaxed"] * 3, "merge", "refine"]
+    assert [stage.epochs for stage in config.schedule][:6] == [1] * 6
+    assert resolve("fast", None, "usps", 7291, (1, 16, 16)).schedule[0].epochs == 5
+    assert config.relaxed.grow
     assert config.views.fill_masked
     assert config.augmentation.sampling == "bilinear"
 

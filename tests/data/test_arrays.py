@@ -19,7 +19,7 @@ from converge_to_surprise import SurpriseClustering
 from converge_to_surprise.config import memory
 from converge_to_surprise.config.images import ImageOptions
 from converge_to_surprise.data import arrays
-from converge_to_surprise.data.arrays import BYTES, SHARES, Scale, natural_scale, to_images, to_nchw
+from converge_to_surprise.data.arrays import BYTES, FRACTIONS, Scale, natural_scale, to_images, to_nchw
 from converge_to_surprise.data.datasets import load, load_arrays
 from converge_to_surprise.data.decode import decode
 from converge_to_surprise.data.store import map_array, to_store
@@ -52,7 +52,7 @@ def test_files_and_python_agree(
     pixels = numbers(dtype, shape, top)
     path = tmp_path_factory.mktemp("a") / "x.npy"
     np.save(path, pixels)
-    from_file = load(str(path), reading=ImageOptions(image_size=image_size)).train.images
+    from_file = load(str(path), options=ImageOptions(image_size=image_size)).train.images
     from_python = first_input(SurpriseClustering(image_size=image_size), pixels)
     assert torch.equal(from_file, from_python.images)
     assert max(from_file.shape[2:]) == (image_size or min(48, max(from_file.shape[2:])))
@@ -84,9 +84,9 @@ def test_a_scale_round_trips(low: float, span: float) -> None:
     [
         (np.array([0, 200], np.uint8), BYTES),
         (np.array([0, 1], np.uint8), BYTES),
-        (np.array([False, True]), SHARES),
+        (np.array([False, True]), FRACTIONS),
         (np.array([0, 1]), BYTES),
-        (np.array([0.0, 1.0]), SHARES),
+        (np.array([0.0, 1.0]), FRACTIONS),
         (np.array([0.0, 1.5]), BYTES),
         (np.array([-1.0, 1.0]), Scale(-1, 1)),
         (np.array([0, 65535], np.uint16), Scale(0, 65535)),
@@ -142,7 +142,7 @@ def test_images_that_are_not_alike() -> None:
 def test_an_array_is_resized_as_its_picture_is(tmp_path: Path, shape: tuple[int, ...], image_size: int | None) -> None:
     pixels = RNG.integers(0, 256, (3, *shape), dtype=np.uint8)
     np.save(tmp_path / "x.npy", pixels)
-    images = load(str(tmp_path / "x.npy"), reading=ImageOptions(image_size=image_size)).train.images
+    images = load(str(tmp_path / "x.npy"), options=ImageOptions(image_size=image_size)).train.images
     for number, image in enumerate(pixels):
         Image.fromarray(image).save(tmp_path / f"{number}.png")
         own: Any = tuple(images.shape[1:])
@@ -193,7 +193,7 @@ def test_python_and_files_have_one_word_for_wrong_values(tmp_path: Path) -> None
     with pytest.raises(ValueError, match=f"X {text}"):
         first_input(SurpriseClustering(), pixels)
     with pytest.raises(ValueError, match=f"X {text}"):
-        later_input(SurpriseClustering(), pixels, (1, 9, 9), SHARES)
+        later_input(SurpriseClustering(), pixels, (1, 9, 9), FRACTIONS)
 
 
 def test_bytes_from_python_are_not_copied() -> None:

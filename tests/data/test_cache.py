@@ -233,6 +233,7 @@ def builder(folder: Path, wait: float) -> subprocess.Popen[str]:
 
 
 class TestBuilders:
+    @pytest.mark.subprocess
     def test_a_killed_one_leaves_nothing_that_counts(self, folder: Path, place: Path, opened: list[str]) -> None:
         process = builder(folder, 60)
         assert process.stdout is not None
@@ -289,6 +290,7 @@ class TestBuilders:
         assert entries(place) == []
         check(cached(listing, ImageOptions(), shape), listing)
 
+    @pytest.mark.subprocess
     def test_one_that_is_at_work_is_left_alone(self, folder: Path, place: Path) -> None:
         process = builder(folder, 3)
         assert process.stdout is not None
@@ -377,6 +379,7 @@ class TestPlace:
         assert str(place) in str(refused.value)
         assert entries(place) == []
 
+    @pytest.mark.subprocess
     def test_a_file_larger_than_allowed(self, folder: Path, place: Path) -> None:
         """A real refusal of the system, in the middle of writing."""
         script = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n{BUILD}"

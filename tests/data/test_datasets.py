@@ -273,7 +273,7 @@ def test_a_folder_of_pictures(tmp_path: Path) -> None:
 
 
 def test_folders_as_labels(tmp_path: Path) -> None:
-    loaded = load(str(photos(tmp_path)), reading=ImageOptions(labels="from-folders"))
+    loaded = load(str(photos(tmp_path)), options=ImageOptions(labels="from-folders"))
     assert loaded.train.labels is not None
     assert loaded.train.labels.tolist() == [0, 0, 0, 0, 1, 1]
     assert loaded.train.class_names == ["cat", "dog"]
@@ -284,7 +284,7 @@ def test_folders_as_labels_of_something_else(tmp_path: Path) -> None:
     write_npz(tmp_path / "own.npz")
     for source in ("digits", str(tmp_path / "own.npz")):
         with pytest.raises(ValueError, match=r"labels is 'from-folders', but .* is not a folder of pictures"):
-            load(source, reading=ImageOptions(labels="from-folders"))
+            load(source, options=ImageOptions(labels="from-folders"))
 
 
 @pytest.mark.parametrize("file", ["list.csv", "list.parquet"])
@@ -309,7 +309,7 @@ def test_wishes_reach_the_pictures(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
     loaded = load(
         str(photos(tmp_path)),
-        reading=ImageOptions(image_size=10, color="gray", threads=1),
+        options=ImageOptions(image_size=10, color="gray", threads=1),
         progress=lambda done, total: heard.append((done, total)),
     )
     assert tuple(loaded.train.images.shape) == (6, 1, 8, 10)

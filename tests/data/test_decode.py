@@ -234,7 +234,7 @@ def test_a_program_may_keep_the_screen_clean(tmp_path: Path) -> None:
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
             if quiet:
-                decoding.own_pillow_warnings()
+                decoding.hide_pillow_warnings()
             skip_reason(cut)
             assert "the limit is 89 million" in skip_reason(tmp_path / "bomb.png")
         assert bool(heard) != quiet

@@ -201,6 +201,7 @@ def test_bytes_on_disk_stay_there(tmp_path: Path, shape: tuple[int, ...]) -> Non
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), pixels)
 
 
+@pytest.mark.subprocess
 def test_a_file_larger_than_the_memory_is_mapped(tmp_path: Path) -> None:
     path, count = tmp_path / "x.npy", 2**40 // 64
     with path.open("wb") as file:

@@ -16,6 +16,7 @@ from support.digit_run import IMAGES, N_CLUSTERS, make_run, write_source
 from support.picture_run import call, fit_pictures, make_pictures, refused, table
 
 from converge_to_surprise import SurpriseClustering
+from converge_to_surprise.model.precision import cpu_has_bfloat16
 from converge_to_surprise.runs.folder import RunFolder
 
 
@@ -152,11 +153,13 @@ def test_the_number_of_threads_is_kept_and_told(
     flags = ["--schedule", "search=relaxed:1", "merge=merge:1", "--network.width", "4", "--n-init", "1", "--no-report"]
     assert call("fit", source, "--out", tmp_path / "two", "--threads", "2", "--seed", "7", *flags) == 0
     shown = capsys.readouterr().out
-    assert shown.rstrip().endswith("(seed 7 with 2 threads; another number of threads gives other clusters)")
+    precision = "bfloat16" if cpu_has_bfloat16() else "float32"
+    assert f"(seed 7 with 2 threads in {precision}; another number of threads or another precision" in shown
+    assert json.loads((tmp_path / "two" / "config.json").read_text())["config"]["precision"] == precision
     assert json.loads((tmp_path / "two" / "result.json").read_text())["threads"] == 2
     model = SurpriseClustering.load(tmp_path / "two")
     assert model.n_threads_ == model.n_threads == 2
     assert call("fit", "--help") == 0
-    helped = capsys.readouterr().out
+    helped = " ".join(capsys.readouterr().out.split())  # the help is wrapped
     assert "The same seed gives other clusters with another number of threads." in helped
     assert "gives other clusters with another number of threads" in (SurpriseClustering.__doc__ or "")

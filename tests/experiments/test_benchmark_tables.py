@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import readme_table
+import rival_process
 import rivals
 import rows
 from hypothesis import given
@@ -144,6 +145,20 @@ def test_growth_is_that_of_the_last_command(tmp_path: Path) -> None:
     assert "| neighbors by pixels, s | 2.0 | 2.0 |" in found
 
 
+def test_growth_has_a_table_for_every_size_of_images(tmp_path: Path) -> None:
+    columns = {"cpu_seconds": 2, "step_cpu_seconds": 0.5, "megabytes": 300}
+    new = [
+        {"images": size, "stage": stage, **columns, "side": side, "channels": channels, "command": f"side {side}"}
+        for side, channels in ((28, 1), (48, 3))
+        for size in (1000, 9000)
+        for stage in readme_table.STAGES
+    ]
+    rows.write_rows(tmp_path / "bigdata.csv", new)
+    found = made("bigdata", tmp_path)
+    assert found.startswith("Images of 28×28: | images")
+    assert "Images of 48×48 in color: | images" in found
+
+
 def test_later_rows_count(tmp_path: Path) -> None:
     about = {"benchmark": "predict", "what": "from an array", "unit": "images/s", "threads": 2}
     rows.write_rows(tmp_path / "speed.csv", [about | {"value": 1000}, about | {"value": 2000}])
@@ -197,4 +212,4 @@ def test_rivals_run_the_threads_last_and_umap_without_a_seed_there() -> None:
 
 @pytest.mark.parametrize(("images", "size"), [(70_000, 500), (60_000, 428), (1_000, 10)])
 def test_smallest_cluster_is_in_proportion_to_that_of_the_documentation(images: int, size: int) -> None:
-    assert rivals.min_cluster_size(images) == size
+    assert rival_process.min_cluster_size(images) == size

@@ -48,7 +48,7 @@ def faults(options: Options) -> dict[str, tuple[Fault, int]]:
     return {
         "kill -9, random moment": (stops.kill_at_random, options.kills),
         "kill -9, at a file operation": (stops.kill_in_writing, options.kills),
-        "kill -9, helper of two processes": (team.kill_helper, each),
+        "kill -9, worker of two processes": (team.kill_worker, each),
         "kill -9, first of two processes": (team.kill_first, each),
         "kill -9, in the cache step": (pictures.kill_in_decoding, options.kills // 4),
         "kill -9, sort by move, random moment": (sorting.kill_sort_at_random, options.kills),

@@ -65,7 +65,7 @@ def _live(words: list[str], said: str, folder: str, cache: str, conditions: Cond
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
-    # The server ignores SIGINT so that Ctrl-C reaches only whoever started it; a program does not.
+    # The server ignores SIGINT so that Ctrl-C reaches only the process that started it; a program does not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if conditions.deadly:
         _die_at(conditions.deadly, folder)

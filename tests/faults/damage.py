@@ -54,7 +54,7 @@ def regions(path: Path) -> Iterator[tuple[str, int, int]]:
 
 
 def rotten_checkpoint(ward: Ward, tally: Tally, count: int) -> None:
-    """A bit of every region, so many times each: whoever reads the run gets the checkpoint before, and is told."""
+    """A bit of every region, so many times each: a reader of the run gets the previous checkpoint, with a warning."""
     for whole in _one_of_each_search(ward):
         patient = ward.patient(whole=whole)
         patient.stopped_at(STEPS * 2 // 3)

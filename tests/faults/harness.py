@@ -49,7 +49,7 @@ PATIENCE = 120.0
 
 
 class Loss(Exception):  # noqa: N818 - what the harness looks for
-    """Something that was acknowledged is gone, or a user saw what nobody should."""
+    """Something that was acknowledged is lost, or a user saw a traceback or a wrong result."""
 
 
 def demand(condition: bool, what: str) -> None:

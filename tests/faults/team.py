@@ -40,22 +40,22 @@ def _under_way(ward: Ward) -> tuple[Patient, BaseProcess]:
     return patient, process
 
 
-def kill_helper(ward: Ward, tally: Tally, count: int) -> None:
-    """Kill −9 falls on the helper at a random step: it is replaced, and the run ends as if nothing had been."""
+def kill_worker(ward: Ward, tally: Tally, count: int) -> None:
+    """Kill −9 falls on the worker at a random step: it is replaced, and the run ends with the same result."""
     for _ in range(count):
         with tally.trial():
             patient, process = _under_way(ward)
             assert process.pid is not None
-            helpers = children(process.pid)
-            demand(len(helpers) == 1, f"there is not one helper but {helpers}")
-            os.kill(helpers[0], signal.SIGKILL)
+            workers = children(process.pid)
+            demand(len(workers) == 1, f"there is not one worker but {workers}")
+            os.kill(workers[0], signal.SIGKILL)
             demand(patient.await_end(process) == 0, f"it did not go on: {patient.said()}")
             demand("its work is repeated" in patient.said(), f"the loss is not told: {patient.said()}")
             patient.compare()
 
 
 def kill_first(ward: Ward, tally: Tally, count: int) -> None:
-    """Kill −9 falls on the first process at a random step: its helper ends too, and the run can be resumed."""
+    """Kill −9 falls on the first process at a random step: its worker ends too, and the run can be resumed."""
     for _ in range(count):
         with tally.trial():
             patient, process = _under_way(ward)

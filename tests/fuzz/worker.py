@@ -14,7 +14,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from converge_to_surprise.data.decode import own_pillow_warnings
+from converge_to_surprise.data.decode import hide_pillow_warnings
 
 from .guard import guarded
 from .place import Place, tolerated
@@ -46,7 +46,7 @@ def work(name: str, folder: Path, seconds: float, first: int, report: Path) -> N
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # commands may say what they like
     os.dup2(1, 2)
     sys.dont_write_bytecode = True
-    own_pillow_warnings()
+    hide_pillow_warnings()
     figures, place, target = Figures(), Place(folder), TARGETS[name]
     tolerated(target(place, _first))  # what is loaded and made once
     pages = int(Path("/proc/self/statm").read_text().split()[0])

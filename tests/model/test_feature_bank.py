@@ -25,6 +25,8 @@ from converge_to_surprise.model.feature_bank import CHUNK, BankJob, stored_featu
 from converge_to_surprise.model.feature_recipe import FeatureRecipe
 from converge_to_surprise.model.pretrained import PreprocessFlags, open_backbone
 
+pytestmark = pytest.mark.subprocess  # an ONNX file is tried in a process of its own
+
 SIDE = 16
 AUGMENTATION = Augmentation(rotation=10, crop=4, flip_prob=0.5, brightness=0.3, sampling="bilinear", fill="background")
 
@@ -35,9 +37,9 @@ def images() -> Tensor:
     return torch.from_numpy(pixels.astype(np.uint8))
 
 
-@pytest.fixture
-def recipe(tmp_path: Path) -> FeatureRecipe:
-    model = onnx_models.save(onnx_models.vectors(), tmp_path / "model.onnx")
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> FeatureRecipe:
+    model = onnx_models.save(onnx_models.vectors(), tmp_path_factory.mktemp("backbone") / "model.onnx")
     identity = open_backbone(str(model), PreprocessFlags(size=SIDE)).identity
     return FeatureRecipe(identity, Views(fill_masked=True), AUGMENTATION, copies=3, components=4)
 

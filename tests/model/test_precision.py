@@ -27,6 +27,19 @@ def test_every_device_supports_float32(device: torch.device) -> None:
     precision.check("float32", device)
 
 
+@pytest.mark.parametrize("instruction", ["avx512_bf16", "amx_bf16"])
+def test_auto_is_bfloat16_only_on_a_cpu_that_computes_with_it(
+    instruction: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, instruction: True}, raising=False)
+    assert [precision.resolve("auto", device) for device in (CPU, CUDA, MPS)] == ["bfloat16", "float32", "float32"]
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, instruction: False})
+    assert precision.resolve("auto", CPU) == "float32"
+    assert precision.resolve("bfloat16", CPU) == "bfloat16", "what is asked for is not replaced"
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert precision.resolve("auto", CPU) == "float32", "an older torch cannot tell"
+
+
 @pytest.mark.parametrize("wanted", ["tf32", "bfloat16", "float16"])
 def test_cuda_supports_every_precision(wanted: Precision) -> None:
     precision.check(wanted, CUDA)

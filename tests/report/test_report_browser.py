@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 from support.digit_run import CONFIG, HOSTILE, IMAGES, N_CLUSTERS, make_run, write_source
@@ -364,6 +366,149 @@ def test_comparison_page(open_page: Any, run: RunFolder, tmp_path: Path) -> None
         assert tab.locator("#flow-drawing .band").count() == len(found["flows"][0])
         assert tab.locator("#charts .uplot").count() == 5
         assert "same settings" in tab.inner_text("#settings-table")
+
+
+def written(content: dict[str, Any], folder: Path, kind: str = "report") -> str:
+    """The address of a page with this content."""
+    path = folder / "page.html"
+    path.write_text(pages.render(kind, content), encoding="utf-8")
+    return path.as_uri()
+
+
+def test_levels_are_marks_on_the_slider(open_page: Any, content: dict[str, Any], tmp_path: Path) -> None:
+    numbers = (OWN, 1, 3)
+    stable = [{"clusters": n, "evidence": 2.5 - k, "agreement": 0.9, "boundary": 0.8} for k, n in enumerate(numbers)]
+    clustering = content["clustering"]
+    marked = content | {"clustering": clustering | {"levels": clustering["levels"] | {"stable": stable}}}
+    tab = open_page(written(marked, tmp_path))
+    marks = tab.locator("#cut-levels .level")
+    assert marks.all_inner_texts() == ["1", "3", str(OWN)]
+    assert tab.locator("#cut-levels .taken").get_attribute("data-clusters") == str(OWN)
+    assert tab.inner_text("#cut-evidence").startswith(f"{OWN} clusters: evidence 2.50, heads agree 0.90")
+    assert tab.inner_text("#cut-evidence").endswith("taken by the run")
+    marks.nth(1).hover()
+    assert tab.inner_text("#cut-evidence").startswith("3 clusters: evidence 0.50")
+    marks.nth(1).click()
+    assert card_sizes(tab) == sizes(content, 3)
+    assert marks.nth(1).get_attribute("aria-pressed") == "true"
+    marks.nth(0).focus()
+    tab.keyboard.press("Enter")
+    assert card_sizes(tab) == [IMAGES]
+    assert tab.inner_text("#cut-evidence").startswith("1 cluster: evidence 1.50")
+    set_cut(tab, 2)
+    tab.mouse.move(0, 0)
+    tab.evaluate("document.activeElement.blur()")
+    assert "Not one of the marked levels" in tab.inner_text("#cut-evidence")
+    knob = tab.locator("#cut").bounding_box()
+    for mark, n in zip(marks.all(), sorted(numbers), strict=True):  # each lies below the knob's place at its number
+        box = mark.bounding_box()
+        share = (n - 1) / (content["clustering"]["levels"]["finest"] - 1)
+        assert box["x"] + box["width"] / 2 == pytest.approx(knob["x"] + 8 + share * (knob["width"] - 16), abs=1.5)
+
+
+@pytest.mark.parametrize("strength", ["strong", "weak", "nothing found"])
+def test_the_verdict_is_at_the_top(open_page: Any, content: dict[str, Any], tmp_path: Path, strength: str) -> None:
+    advice = [] if strength == "strong" else ["add images", HOSTILE]
+    verdict = {"strength": strength, "reasons": ["because", HOSTILE], "advice": advice}
+    tab = open_page(written(content | {"verdict": verdict}, tmp_path), 390)
+    shown = tab.inner_text("#verdict")
+    assert shown.startswith(f"Verdict: {strength}")
+    assert "because; <img src=x" in shown
+    assert ("What to try: add images" in shown) == bool(advice)
+    assert tab.locator("#verdict").bounding_box()["y"] < tab.locator("#facts").bounding_box()["y"]
+    assert tab.locator("img").count() == 0
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_runs_own_verdict_is_shown(open_page: Any, address: str, run: RunFolder) -> None:
+    tab = open_page(address)
+    verdict = json.loads(run.result.read_text())["verdict"]
+    assert tab.get_attribute("#verdict", "data-strength") == verdict["strength"]
+    assert verdict["reasons"][0] in tab.inner_text("#verdict")
+
+
+def code_distances(content: dict[str, Any], position: int) -> Any:
+    """The squared distances of all images from one, by the codes in the page."""
+    images = content["clustering"]["images"]
+    codes = np.frombuffer(base64.b64decode(images["codes"]), np.int8).reshape(-1, images["codeSize"]).astype(int)
+    return ((codes - codes[position]) ** 2).sum(1)
+
+
+def test_a_click_on_a_picture_shows_similar_ones(
+    open_page: Any, content: dict[str, Any], address: str, tmp_path: Path
+) -> None:
+    plain = content | {"clustering": content["clustering"] | {"duplicates": []}}
+    tab = open_page(written(plain, tmp_path))
+    index = np.frombuffer(base64.b64decode(content["clustering"]["images"]["index"]), "<u4").tolist()
+    tab.click("#cards .card >> nth=0 >> footer button >> nth=0")
+    tab.click("#gallery button.open >> nth=2")
+    number = int(tab.inner_text("#gallery h2").split("Similar to ")[1].split()[0])
+    distances = code_distances(content, index.index(number))
+    shown = [int(name.split()[0]) for name in tab.locator("#gallery figcaption .name:first-child").all_inner_texts()]
+    assert len(shown) == 60
+    assert number not in shown
+    found = [distances[index.index(one)] for one in shown]
+    assert found == sorted(found)
+    assert found == sorted(np.delete(distances, index.index(number)))[:60]
+    tab.click("#gallery button.open >> nth=0")  # from one picture to the next
+    assert f"Similar to {shown[0]} " in tab.inner_text("#gallery h2")
+    tab.click("#gallery .back")
+    assert f"Similar to {number} " in tab.inner_text("#gallery h2")
+    tab.click("#gallery .back")
+    assert tab.locator("#gallery .back").count() == 0
+    assert tab.inner_text("#gallery h2") == "Cluster 0"
+    tab.keyboard.press("Escape")
+    tab.click("#cards .thumb >> nth=0")
+    assert "Similar to" in tab.inner_text("#gallery h2")
+    tab.get_by_role("button", name="All of Cluster 0").click()
+    assert tab.inner_text("#gallery h2") == "Cluster 0"
+
+
+def test_near_duplicates_are_stacked(open_page: Any, content: dict[str, Any], tmp_path: Path) -> None:
+    """The first three images shown are the most typical ones of cluster 0; a fourth one lies in the last cluster."""
+    stacked = content | {"clustering": content["clustering"] | {"duplicates": [[0, 1, 2, IMAGES - 1]]}}
+    for width in (1280, 390):
+        tab = open_page(written(stacked, tmp_path), width)
+        assert card_sizes(tab) == sizes(content, OWN)  # all are counted
+        assert tab.inner_text("#cards .card >> nth=0 >> .strip >> nth=0 >> .badge") == "×3"
+        tab.click("#cards .card >> nth=0 >> footer button >> nth=0")
+        assert tab.locator("#gallery .stack").count() == 1
+        assert tab.locator("#gallery figure").count() == min(60, sizes(content, OWN)[0] - 2)
+        tab.click("#gallery .stack")
+        assert "Near-duplicates of" in tab.inner_text("#gallery h2")
+        assert tab.locator("#gallery figure").count() == 3
+        tab.click("#gallery button.open >> nth=1")
+        assert "Similar to" in tab.inner_text("#gallery h2")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_run_with_one_cluster_has_a_page(open_page: Any, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "one", write_source(tmp_path), replace(CONFIG, n_clusters=1))
+    found = gather(run, open_pictures(run))
+    tab = open_page(written(found, tmp_path))
+    assert tab.inner_text("#title") == f"1 cluster in {IMAGES} images"
+    assert card_sizes(tab) == [IMAGES]
+    assert tab.get_attribute("#verdict", "data-strength") == json.loads(run.result.read_text())["verdict"]["strength"]
+    set_cut(tab, 3)
+    assert len(card_sizes(tab)) == 3
+    tab.click("#cut-back")
+    assert card_sizes(tab) == [IMAGES]
+    assert cli.main(["show", str(run.path)]) == 0
+    assert cli.main(["predict", str(run.path), run.description().source, "--out", str(tmp_path / "l.csv")]) == 0
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_of_similar_images(open_page: Any, run: RunFolder, tmp_path: Path, width: int) -> None:
+    queries = tmp_path / "<b>queries.npz"
+    np.savez(queries, images=datasets.load(run.description().source).train.images[:3].numpy())
+    assert cli.main(["similar", str(run.path), str(queries), "--page", str(tmp_path / "s.html"), "--count", "7"]) == 0
+    tab = open_page((tmp_path / "s.html").as_uri(), width)
+    assert tab.locator(".similar").count() == 3
+    assert tab.locator(".similar li").count() == 21
+    for query in range(3):
+        assert tab.inner_text(f".similar >> nth={query} >> li >> nth=0").startswith(f"image {query}\n0.000")
+    assert tab.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.slow

@@ -18,6 +18,8 @@ from converge_to_surprise.runs import checkpoint, session
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.load import load_model
 
+pytestmark = pytest.mark.subprocess  # an ONNX file is tried in a process of its own
+
 SIDE = 16
 FLAGS = ["--backbone-size", SIDE, "--copies", 3, "--threads", 1, "--max-clusters", 12, "--relaxed.heads", 3]
 COLORS = ((200, 60, 60), (60, 200, 60), (60, 60, 200))

@@ -12,7 +12,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from converge_to_surprise.config import Config, Evolution, Stage, Views
+from converge_to_surprise.config import Config, Evolution, Network, Stage, Views
+from converge_to_surprise.model import precision
 from converge_to_surprise.model.network import ResNet9
 from converge_to_surprise.search import chunking, population
 from converge_to_surprise.search.trainer import Trainer
@@ -159,3 +160,15 @@ def test_device_and_chunk_size_are_resolved_once(bars: Tensor, small: Config, mo
     assert Trainer(bars, small).config == config
     own = replace(small, evolution=replace(small.evolution, chunk_size=7))
     assert chunking.resolve_hardware(own, bars).evolution.chunk_size == 7
+
+
+def test_the_precision_is_resolved_with_the_hardware(
+    bars: Tensor, small: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = replace(small, device="cpu", precision="auto")
+    for has, found in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr(precision, "cpu_has_bfloat16", lambda has=has: has)
+        resolved = chunking.resolve_hardware(asked, bars)
+        assert (resolved.precision, Trainer(bars, asked).config) == (found, resolved)
+        stored = replace(asked, views=Views(stored=True), network=Network(inputs=4))
+        assert chunking.resolve_hardware(stored, torch.zeros(9, 2, 1, 4, dtype=torch.uint8)).precision == "float32"

@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, mutual_info_score
 
 from converge_to_surprise.config import Merge
-from converge_to_surprise.model.merge_tree import Level, MergeTree
-from converge_to_surprise.search.granularity import MAX_LEVELS, evidence_curve, find_levels
+from converge_to_surprise.model.merge_tree import LITTLE_EVIDENCE, Level, MergeTree
+from converge_to_surprise.search.granularity import (
+    MAX_LEVELS,
+    NEGLIGIBLE,
+    NO_EVIDENCE,
+    ONE,
+    UNKNOWN,
+    evidence_curve,
+    find_levels,
+)
 from converge_to_surprise.search.merge import build_merge_tree
 
 
@@ -44,7 +52,8 @@ def test_the_evidence_is_that_of_the_formula() -> None:
     trees, labels = nested_heads(3)
     curve = evidence_curve(trees, labels)
     assert [level.n_clusters for level in curve] == list(range(2, 13))
-    for level in curve:
+    crossing = [1 - np.median([tree.boundary(n) for tree in trees]) for n in range(2, 13)] + [UNKNOWN]
+    for position, level in enumerate(curve):
         cut = [np.array(tree.groups(level.n_clusters))[labels[:, head]] for head, tree in enumerate(trees)]
         pairs = list(itertools.combinations(cut, 2))
         information = np.mean([mutual_info_score(a, b) for a, b in pairs])
@@ -53,7 +62,9 @@ def test_the_evidence_is_that_of_the_formula() -> None:
         assert level.information == pytest.approx(information)
         assert level.agreement == pytest.approx(agreement)
         assert level.boundary == pytest.approx(boundary)
-        assert level.evidence == pytest.approx(information * (max(0, agreement) * max(0, boundary)) ** 2)
+        own, following = (max(crossing[: position + 1 + more]) + NEGLIGIBLE for more in (0, 1))
+        expected = information * (max(0, agreement) * max(0, boundary)) ** 2 * np.log(following / own)
+        assert level.evidence == pytest.approx(expected)
 
 
 def test_classes_that_all_heads_find_are_the_first_level() -> None:
@@ -81,16 +92,23 @@ def test_a_single_head_is_judged_by_its_boundaries() -> None:
 def test_levels_are_local_maxima_most_evidence_first(values: list[float]) -> None:
     curve = [Level(n, evidence, 1.0, 1.0, 1.0) for n, evidence in enumerate(values, start=2)]
     levels = find_levels(curve)
-    assert len(levels) <= MAX_LEVELS
-    assert [level.evidence for level in levels] == sorted((level.evidence for level in levels), reverse=True)
-    assert bool(levels) == any(value > 0 for value in values)
-    for level in levels:
+    assert 1 <= len(levels) <= MAX_LEVELS
+    found = [level for level in levels if level != ONE]
+    assert [level.evidence for level in found] == sorted((level.evidence for level in found), reverse=True)
+    for level in found:
         around = [values[n - 2] for n in (level.n_clusters - 1, level.n_clusters + 1) if 2 <= n < len(values) + 2]
         assert level.evidence == max([level.evidence, *around])
-    if levels:
-        assert levels[0].evidence == max(values)
+    most = max(values, default=0.0)
+    assert (ONE in levels) == (most < LITTLE_EVIDENCE)
+    assert levels[0] == ONE if most < NO_EVIDENCE else levels[0].evidence == most
 
 
-def test_without_evidence_there_is_no_level() -> None:
-    assert find_levels([]) == []
-    assert find_levels([Level(2, 0.0, 0.0, 0.0, 0.0)]) == []
+def test_a_number_that_is_one_too_few_has_less_evidence_than_the_right_one() -> None:
+    """With five of six classes a boundary that holds is given up; with seven one that does not hold is kept."""
+    curve = {level.n_clusters: level for level in evidence_curve(*nested_heads(4))}
+    assert curve[6].evidence > 10 * max(curve[5].evidence, curve[7].evidence)
+
+
+def test_without_evidence_there_is_one_cluster() -> None:
+    assert find_levels([]) == [ONE]
+    assert find_levels([Level(2, 0.0, 0.0, 0.0, 0.0)]) == [ONE]

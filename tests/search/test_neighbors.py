@@ -17,16 +17,10 @@ from converge_to_surprise.model.network import ClusterNetwork
 from converge_to_surprise.search import neighbors
 
 
-def search_all(points: Tensor, count: int, positions: Tensor) -> Tensor:
-    """Neighbors of all points among those at some positions."""
-    pool = neighbors.NeighborPool(points[positions], positions, threads=1)
-    return pool.search_all(lambda start, stop: points[start:stop], len(points), count)
-
-
 @given(st.integers(3, 40), st.integers(1, 6), st.integers(0, 999))
 def test_the_nearest_other_points_are_found(count: int, wanted: int, seed: int) -> None:
     points = torch.from_numpy(np.random.default_rng(seed).normal(size=(count, 3)).astype(np.float32))
-    found = search_all(points, wanted, torch.arange(count))
+    found = neighbors.exact_neighbors(points, wanted, threads=1)
     distance = torch.cdist(points.double(), points.double())
     distance.fill_diagonal_(torch.inf)
     kept = min(wanted, count - 1)
@@ -36,17 +30,16 @@ def test_the_nearest_other_points_are_found(count: int, wanted: int, seed: int) 
 
 def test_no_image_is_its_own_neighbor_even_among_identical_ones() -> None:
     points = torch.zeros(6, 2)
-    found = search_all(points, 2, torch.arange(6))
+    found = neighbors.exact_neighbors(points, 2, threads=1)
     assert found.shape == (6, 2)
     assert not bool((found == torch.arange(6)[:, None]).any())
 
 
-def test_neighbors_come_from_the_pool() -> None:
-    points = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
-    positions = torch.arange(0, 30, 3)
-    found = search_all(points, 4, positions)
-    assert set(found.flatten().tolist()) <= set(positions.tolist())
-    assert not bool((found == torch.arange(30)[:, None]).any())
+def test_merging_sees_links_within_the_pool_only() -> None:
+    table = torch.tensor([[1, 2], [0, 3], [3, 1], [2, 0]])
+    assert neighbors.links_within(table, torch.arange(4)) is table
+    within = neighbors.links_within(table, torch.tensor([0, 2, 3]))
+    assert within[[0, 2, 3]].tolist() == [[0, 2], [3, 2], [2, 0]]
 
 
 def test_neighbors_by_pixels_and_by_features_have_the_same_class(small: Config) -> None:
@@ -115,15 +108,6 @@ def test_stretches_cover_all_rows_and_none_is_tiny(rows: int, least: int) -> Non
     assert all(stop - start >= min(rows, least) and stop - start < 2 * least for start, stop in parts)
 
 
-def test_a_stretch_of_rows_gets_the_same_neighbors_as_within_all_rows() -> None:
-    """So another process can search it."""
-    points = torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
-    positions = torch.arange(0, 3000, 2)
-    whole = search_all(points, 3, positions)
-    part = neighbors.NeighborPool(points[positions], positions, threads=1).search(points[512:1024], 512, 3)
-    assert torch.equal(part, whole[512:1024])
-
-
 def test_neighbors_do_not_depend_on_the_number_of_rows_searched_at_once(
     small: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,20 +139,30 @@ def test_features_of_many_images_are_whitened_on_the_pool(small: Config, monkeyp
     monkeypatch.setattr(neighbors.stretches, "__defaults__", (64,))
     found = neighbors.nearest_neighbors(images, small, 1, network)
     assert max(chunks) < 128
-    assert set(found.flatten().tolist()) <= set(neighbors.pool_positions(300, small.seed).tolist())
     assert (classes[found.numpy()] == classes[:, None]).mean() > 0.9
 
 
-@pytest.mark.parametrize(("limit", "pool_bytes"), [(299, 2**29), (299, 300), (300, 2**29)])
-def test_partners_have_the_same_pixels_from_memory_and_from_disk(
-    limit: int, pool_bytes: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("by_features", [False, True])
+def test_many_images_find_their_neighbors_in_cells_and_points_lie_in_a_file(
+    by_features: bool, small: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("LIMIT", limit), ("POOL", 100), ("POOL_BYTES", pool_bytes)):
+    images, _ = striped_images(900)
+    network = random_network(Config(seed=0, max_clusters=8, network=Network(width=4)), 1, 1) if by_features else None
+    exact = neighbors.nearest_neighbors(images, small, 1, network)
+    for name, value in (("EXACT", 500), ("LIMIT", 500), ("POINT_BYTES", 1000)):
         monkeypatch.setattr(neighbors, name, value)
+    monkeypatch.setattr(neighbors.stretches, "__defaults__", (256,))
+    found = neighbors.nearest_neighbors(images, small, 1, network)
+    assert found.shape == exact.shape
+    assert not bool((found == torch.arange(900)[:, None]).any())
+    assert (found[:, :, None] == exact[:, None, :]).any(2).double().mean() > 0.9
+    assert len(set(found.flatten().tolist())) > 500, "all images are searched, not a pool"
+    assert torch.equal(neighbors.nearest_neighbors(images, small, 2, network), found)
+
+
+@pytest.mark.parametrize("limit", [299, 300])
+def test_partners_are_read_from_anywhere(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbors, "LIMIT", limit)
     images = torch.randint(0, 256, (300, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    members = neighbors.pool_positions(300, 7)
-    positions = torch.arange(40, 90)
-    partners = torch.where(torch.arange(50) % 3 == 0, positions, members[torch.arange(50) * 2])
-    pool = neighbors.PoolImages(images, 7)
-    assert torch.equal(pool.partners(images[positions], positions, partners), images[partners])
-    assert (pool._in_memory is not None) == (limit == 299 and pool_bytes > 300)
+    partners = torch.tensor([299, 0, 7, 7, 250])
+    assert torch.equal(neighbors.partner_images(images, partners), images[partners])

@@ -39,6 +39,7 @@ def test_the_number_of_threads_is_restored_after_an_error() -> None:
     assert torch.get_num_threads() == before
 
 
+@pytest.mark.subprocess
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the CPUs of a process cannot be chosen here")
 def test_there_is_a_thread_for_each_cpu_that_the_process_may_use() -> None:
     """In a process of its own, whatever the machine is busy with."""
@@ -58,6 +59,7 @@ def test_the_default_does_not_follow_the_load(monkeypatch: pytest.MonkeyPatch) -
     assert available_threads() == before >= 1
 
 
+@pytest.mark.subprocess
 def test_openmp_takes_no_fewer_threads_when_the_machine_is_busy() -> None:
     code = "import converge_to_surprise, os; converge_to_surprise.SurpriseClustering; print(os.environ['OMP_DYNAMIC'])"
     busy = os.environ | {"OMP_DYNAMIC": "TRUE"}

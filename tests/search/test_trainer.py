@@ -26,6 +26,7 @@ def climb(images: Tensor, seed: int) -> tuple[float, float]:
     return float(np.mean(scores[:4])), float(np.mean(scores[-4:]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_evolution_raises_the_surprise(seed: int) -> None:
     start, end = climb(striped_images(200)[0], seed)
@@ -33,6 +34,7 @@ def test_evolution_raises_the_surprise(seed: int) -> None:
     assert end > 3 * start
 
 
+@pytest.mark.slow
 def test_noise_is_never_surprising() -> None:
     rng = np.random.default_rng(0)
     noise = torch.from_numpy(rng.integers(0, 256, (200, 1, 8, 8)).astype(np.uint8))
@@ -53,6 +55,7 @@ def test_a_run_is_determined_by_its_seed(bars: Tensor, small: Config) -> None:
     torch.testing.assert_close(final(pure), final(other), rtol=0, atol=0)
 
 
+@pytest.mark.slow
 def test_any_score_can_be_maximized(bars: Tensor) -> None:
     """Also the number of distinct labels, which has no gradient."""
 

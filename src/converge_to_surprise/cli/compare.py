@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
+from ..config.text import one_line
 from .output import say
 
 
@@ -34,6 +35,8 @@ def execute(command: Command, console: Console) -> None:
     path = check_file_target(command.out, "--out")
     content = compare_runs(runs)
     write_atomically(path, page.render("compare", content).encode())
+    for run, verdict in zip(content["runs"], content["verdicts"], strict=True):
+        say(console, one_line(f"{run['name']}: {len(run['clusters'])} clusters; {verdict}"))
     if content["consensus"] is not None:
         say(console, f"agrees most with the others: {content['consensus']}")
     say(console, f"written: {path}")

@@ -17,6 +17,7 @@ from ..config.describe import field_docs, leaf
 from ..config.files import overlay, read
 from ..config.images import Color, LabelSource
 from ..config.presets import COMPONENTS, KNOWN_SIZES, PresetName, canonical, on_features, resolve, with_backbone
+from ..config.text import one_line
 from .arguments import SourceName
 from .output import say, warn
 from .parser import parse
@@ -55,17 +56,17 @@ class Command:
     image_size: int | None = None
     """Longer side of the images in pixels, from 8 to 1024; by default 48, or less if they are smaller."""
     color: Color = "auto"
-    """Read pictures in color (rgb) or gray; auto looks at them."""
+    """Read pictures in color (rgb) or gray; auto: in color if more than one in a hundred is."""
     labels: LabelSource = "none"
     """from-folders: the folders directly below SOURCE are classes, for evaluation only."""
     config: Path | None = None
-    """TOML or JSON file of settings, laid over the preset; flags are laid over both."""
+    """TOML or JSON file of settings that override the preset; flags override both."""
     force: bool = False
     """Overwrite the run in the folder."""
     report: bool = True
     """Write report.html into the run folder at the end."""
     serve: bool = False
-    """Show the report while the run goes on, on this machine only."""
+    """Serve the report during training, on this machine only."""
     port: int = 0
     """Port of that page; 0: any free one."""
     tensorboard: bool = False
@@ -95,6 +96,7 @@ ADVICE = (
 
 
 def execute(request: Request, console: Console) -> None:
+    say(console, one_line(f"reading {request.command.source}"))  # first: importing torch takes seconds
     from ..config.images import ImageOptions, check_image_size
     from ..data.store import check_clusterable
     from ..distributed import launch
@@ -189,7 +191,7 @@ def effective_config(
 
 @dataclass(frozen=True)
 class Watching:
-    """How a run is shown while it goes on, and at its end."""
+    """How a run is shown during training and at its end."""
 
     report: bool
     serve: bool
@@ -208,6 +210,7 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
     from ..report.live import serve
     from ..report.page import write_report
     from ..runs import session
+    from ..runs.duplicates import duplicates_line, read_duplicates
     from ..runs.progress import ProgressDisplay
     from ..runs.result import levels_text, selection_text
     from .output import cluster_table, score_lines
@@ -226,22 +229,23 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
         assessment, merge_result, verdict = session.train_with_workers(run, search, dataset, readers)
     console.print(cluster_table(assessment, class_names=dataset.train.class_names))
     say(console, score_lines(assessment))
-    if merge_result is not None and (text := levels_text(merge_result.levels, merge_result.n_clusters)):
+    if merge_result is not None and (text := levels_text(merge_result.reachable_levels, merge_result.n_clusters)):
         say(console, f"{text}; `cts predict --n-clusters` and the page show the others")
     say(console, verdict.text)
     if (initializations := search.summary()) is not None:
         say(console, f"selected: {selection_text(initializations)}")
     if files and dataset.quarantine:  # again: the first time may have scrolled away
         say(console, files)
+    if groups := read_duplicates(run.duplicates, dataset.train.names, len(dataset.train)):
+        say(console, duplicates_line(groups, run.duplicates))
     if watching.report:
         with console.status("making the report"):
             write_report(run, dataset.train)
         say(console, f"report: {run.report}")
     config = search.config
-    repeat = f"seed {config.seed} with {config.threads} thread{'s' * (config.threads != 1)}"
-    say(
-        console, f"{search.seconds:.0f} s, run in {run.path} ({repeat}; another number of threads gives other clusters)"
-    )
+    repeat = f"seed {config.seed} with {config.threads} thread{'s' * (config.threads != 1)} in {config.precision}"
+    others = "another number of threads or another precision gives other clusters"
+    say(console, f"{search.seconds:.0f} s, run in {run.path} ({repeat}; {others})")
 
 
 def show_help(words: Sequence[str], console: Console) -> None:

@@ -21,9 +21,9 @@ def load_images(
 ) -> Dataset:
     """The images of a source; the processes of torchrun share the decoding."""
     from ..data import datasets
-    from ..data.decode import own_pillow_warnings
+    from ..data.decode import hide_pillow_warnings
     from ..runs.progress import CountDisplay
 
-    own_pillow_warnings()
+    hide_pillow_warnings()
     with CountDisplay(console, "pictures read", 0) as progress:
         return datasets.load(source, data_dir, options, progress, shape)

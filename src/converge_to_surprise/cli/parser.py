@@ -28,6 +28,7 @@ COMMANDS = {
     "show": "Show what a run is, how far it got and what it found.",
     "evaluate": "Compare a run's clusters with known classes.",
     "predict": "Find the clusters of images and write them as a table.",
+    "similar": "Find the training images of a run most similar to pictures.",
     "sort": "Sort pictures into one folder per cluster, or undo that.",
     "export": "Write a run's model as an ONNX file.",
     "report": "Write a run's report page again, or for other images.",

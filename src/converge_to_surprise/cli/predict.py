@@ -49,7 +49,7 @@ class Command:
 
 
 def execute(command: Command, console: Console) -> None:
-    from ..data.decode import own_pillow_warnings
+    from ..data.decode import hide_pillow_warnings
     from ..data.skipped import files_line
     from ..data.source import CHUNK, Source
     from ..distributed import launch
@@ -58,7 +58,7 @@ def execute(command: Command, console: Console) -> None:
     from ..runs.load import load_model
     from ..runs.progress import CountDisplay
 
-    own_pillow_warnings()
+    hide_pillow_warnings()
     if not 1 <= command.processes <= 1024:
         raise ValueError(f"--processes is {command.processes}; it must be from 1 to 1024")
     model = load_model(command.run, command.n_clusters)

@@ -24,7 +24,7 @@ class Command:
     report: bool = True
     """Write report.html into the run folder at the end."""
     serve: bool = False
-    """Show the report while the run goes on, on this machine only."""
+    """Serve the report during training, on this machine only."""
     port: int = 0
     """Port of that page; 0: any free one."""
     tensorboard: bool = False
@@ -39,7 +39,7 @@ def execute(command: Command, console: Console) -> None:
     from .loading import load_images
 
     run = RunFolder.open(command.run)
-    run.description()  # a folder of something else is left as it is
+    run.description()  # refuses another kind of folder before it is locked
     with run.locked():  # nothing that is read may change
         description = run.description()
         data_dir = command.data_dir or (None if description.data_dir is None else Path(description.data_dir))

@@ -35,6 +35,7 @@ def execute(command: Command, console: Console) -> None:
     rows = [
         ("source", f"{description.source}: {description.images:,} images of {'x'.join(map(str, description.shape))}"),
         ("preset", f"{description.preset}, seed {config.seed}, n_init {config.n_init}, threads {config.threads}"),
+        ("precision", config.precision),
         ("schedule", " ".join(map(str, config.schedule))),
         ("program", f"version {description.program}"),
         ("steps", f"{len(records):,} done, {'finished' if run.result.is_file() else 'not finished'}"),

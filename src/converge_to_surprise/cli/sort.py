@@ -55,7 +55,7 @@ class Command:
 def execute(command: Command, console: Console) -> int:
     """Returns the exit code: 1 if an undo had to leave files."""
     from ..config.storage import check_folder_target
-    from ..data.decode import own_pillow_warnings
+    from ..data.decode import hide_pillow_warnings
     from ..data.source import Source
     from ..runs import sort as sorting
     from ..runs.interruption import stoppable
@@ -69,7 +69,7 @@ def execute(command: Command, console: Console) -> int:
         return _undo(command, command.undo, console)
     if command.run is None or command.source is None or command.into is None:
         raise ValueError("a sort needs RUN, SOURCE and --into: cts sort RUN SOURCE --into OUT, or cts sort --undo OUT")
-    own_pillow_warnings()
+    hide_pillow_warnings()
     into = command.into
     check_free(into)
     check_folder_target(into, "--into")

@@ -14,6 +14,11 @@ class SettingError(ValueError):
         """The name with which the message begins, if it begins with one."""
 
 
+def is_number(value: object) -> bool:
+    """Whether a value is a finite number; True and False are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
 def check(condition: bool, name: str, value: object, expected: str, most: int = MOST) -> None:
     if not condition:
         raise SettingError(f"{name} is {value!r}; it must be {expected}", name)

@@ -15,7 +15,7 @@ def field_docs(kind: type) -> dict[str, str]:
 
     >>> from .settings import Relaxed
     >>> field_docs(Relaxed)["neighbor_prob"]
-    'Probability that it does.'
+    'Probability that view j comes from a neighbor.'
     """
     (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     assert isinstance(body, ast.ClassDef)

@@ -1,4 +1,4 @@
-"""Configurations as plain data: read from TOML or JSON, laid over a preset, saved with a run."""
+"""Configurations as plain data: read from TOML or JSON, applied on top of a preset, saved with a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Free memory, so that a file cannot claim more than there is."""
+"""Free memory, and checks that files and images fit into it."""
 
 from __future__ import annotations
 

@@ -7,13 +7,12 @@ the named data sets.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Literal, get_args
 
 from .checks import check
 from .settings import Augmentation, Config, Consolidation, Evolution, Network, SearchName, Views
-from .stage import Stage
+from .stage import EVOLVING, Stage
 
 PresetName = Literal["fast", "paper"]
 
@@ -46,12 +45,10 @@ THREE_STAGES = (
 FEW_IMAGES = 10_000
 """Below this number of images the paper's longer schedule is used, because an epoch has fewer updates."""
 
-RELAXED_STEPS = 600
-"""Least number of gradient steps of the relaxed search."""
-RELAXED_EPOCHS = 10
-"""Least number of epochs of the relaxed search. Refining takes half as many."""
-N_INIT = 2
-"""Of two initializations the one with the better balanced clusters is better on average and never much worse."""
+ROUNDS = ((150, 100), (75, 75), (75, 150))
+"""Steps of each round of the relaxed search: towards clusterings of the neighbor graph, then on the surprise."""
+REFINE_STEPS = 150
+"""Steps of refining."""
 REFINE_TEMPERATURE = 0.1
 """Temperature of refining in the fast preset, four times that of the search."""
 
@@ -59,8 +56,12 @@ COMPONENTS = 128
 """Principal components of a backbone's features on which the search works."""
 FEATURE_BATCH = 1000
 """Images per step of a search on stored features."""
-FEATURE_STEPS = 800
-"""Steps of the relaxed search on stored features."""
+FEATURE_STEPS = (200, 600)
+"""Steps of the relaxed search on stored features, as in ``ROUNDS``."""
+FEATURE_REFINE_STEPS = 200
+"""Steps of refining on stored features."""
+FEATURE_UPDATES = (600, 200)
+"""Updates of evolution on stored features: alone, and with consolidation."""
 FEATURE_TEMPERATURE = 0.15
 """Softmax temperature on stored features: a frozen backbone separates less than one that is trained."""
 
@@ -121,7 +122,9 @@ def resolve(
     if search == "guided":
         return _guided(config, images)
     if search == "relaxed":
-        return replace(_relaxed(config, images), n_init=N_INIT if preset == "fast" else 1)
+        # Whether the user's own backbone can be trained in 16 bits is not known.
+        lowered = preset == "fast" and not backbone
+        return replace(_relaxed(config, images), precision="auto" if lowered else "float32")
     return _paper_evolution(config, dataset, images) if preset == "paper" else _small_evolution(config, images)
 
 
@@ -147,15 +150,28 @@ def _guided(config: Config, images: int) -> Config:
 
 def _relaxed(config: Config, images: int) -> Config:
     batch_size = min(config.relaxed.batch_size, images)
-    steps_per_epoch = math.ceil(images / batch_size)
-    epochs = max(RELAXED_EPOCHS, round(RELAXED_STEPS / steps_per_epoch))
-    schedule = (
-        Stage("search", "relaxed", epochs),
-        Stage("merge", "merge", 1),
-        Stage("refine", "refine", -(-epochs // 2)),
+    schedule = _relaxed_schedule(ROUNDS, REFINE_STEPS, batch_size / images)
+    relaxed = replace(
+        config.relaxed, batch_size=batch_size, refine_temperature=REFINE_TEMPERATURE, diversity=0.0, grow=True
     )
-    relaxed = replace(config.relaxed, batch_size=batch_size, refine_temperature=REFINE_TEMPERATURE)
     return replace(config, schedule=schedule, relaxed=relaxed)
+
+
+def _relaxed_schedule(rounds: tuple[tuple[int, int], ...], refining: int, epochs_per_step: float) -> tuple[Stage, ...]:
+    """Rounds of imitating the neighbor graph and of going on from there, merging, refining."""
+
+    def epochs(steps: int) -> int:
+        return max(1, round(steps * epochs_per_step))
+
+    stages = [
+        stage
+        for number, (imitating, searching) in enumerate(rounds, start=1)
+        for stage in (
+            Stage(f"graph {number}", "graph", epochs(imitating)),
+            Stage(f"search {number}", "relaxed", epochs(searching)),
+        )
+    ]
+    return (*stages, Stage("merge", "merge", 1), Stage("refine", "refine", epochs(refining)))
 
 
 def photo_augmentation(side: int) -> Augmentation:
@@ -181,18 +197,26 @@ def with_backbone(config: Config, side: int, images: int) -> Config:
     A step takes milliseconds, so batches are larger and the number of steps does not depend on the number of images.
     """
     config = replace(config, views=Views(fill_masked=True), augmentation=photo_augmentation(side))
-    if config.schedule[0].kind == "evolution":
-        return config
     batch_size = min(FEATURE_BATCH, images)
-    epochs = max(1, round(FEATURE_STEPS / math.ceil(images / batch_size)))
-    relaxed = replace(
-        config.relaxed, batch_size=batch_size, temperature=FEATURE_TEMPERATURE, learning_rate=5e-3, diversity=0.0
-    )
+    if config.schedule[0].kind in EVOLVING:
+        return _evolution_on_features(config, batch_size, images)
+    relaxed = replace(config.relaxed, batch_size=batch_size, temperature=FEATURE_TEMPERATURE, learning_rate=5e-3)
     # On frozen features many boundaries are weak, and the weakest ones alone would chain clusters together.
+    merge = replace(config.merge, linkage="information", evidence="agreement")
+    # One round: the features, and with them the neighbor graph, stay the same.
+    schedule = _relaxed_schedule((FEATURE_STEPS,), FEATURE_REFINE_STEPS, batch_size / images)
+    return replace(config, schedule=schedule, relaxed=relaxed, merge=merge)
+
+
+def _evolution_on_features(config: Config, batch_size: int, images: int) -> Config:
+    """The paper's stages with the larger steps that a linear head allows, and the merging of the relaxed search."""
+    kind, per_epoch = config.schedule[0].kind, -(-images // batch_size)
+    explore, strong = (max(1, round(steps / per_epoch)) for steps in FEATURE_UPDATES)
+    every = max(1, strong // 8)
+    schedule = (Stage("explore", kind, explore), Stage("strong", kind, strong, 4, every), Stage("merge", "merge", 1))
+    evolution = Evolution(batch_size=batch_size, sigma=0.1, learning_rate=0.4, population=64, ramp_epochs=1)
     merge = replace(config.merge, linkage="information")
-    stages = {"relaxed": epochs, "merge": 1, "refine": -(-epochs // 4)}
-    schedule = tuple(replace(stage, epochs=stages[stage.kind]) for stage in config.schedule)
-    return replace(config, n_init=1, schedule=schedule, relaxed=relaxed, merge=merge)
+    return replace(config, schedule=schedule, evolution=evolution, merge=merge)
 
 
 def on_features(config: Config, inputs: int) -> Config:

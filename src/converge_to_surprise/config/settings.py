@@ -14,7 +14,9 @@ from .checks import MOST, check
 from .stage import Stage
 
 SearchName = Literal["evolution", "guided", "relaxed"]
-Precision = Literal["float32", "tf32", "bfloat16", "float16"]
+MAX_OUTPUTS = 4096
+"""Largest number of outputs of a head, also of one that has grown."""
+Precision = Literal["auto", "float32", "tf32", "bfloat16", "float16"]
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class Evolution:
     """Score to maximize: surprise or orderliness (from Python: any function of two label sequences)."""
     chunk_size: int = 0
     """Views that pass through the first layer at once; affects speed and memory only. 0: what fits the CPU's cache or
-    the GPU's free memory."""
+    half of the GPU's memory."""
 
     def __post_init__(self) -> None:
         check(
@@ -194,9 +196,16 @@ class Relaxed:
     neighbors: int = 5
     """View j may come from one of this many nearest neighbors of the image."""
     neighbor_prob: float = 0.5
-    """Probability that it does."""
+    """Probability that view j comes from a neighbor."""
+    graph_neighbors: int = 15
+    """Links of each image in the neighbor graph whose clusterings the heads imitate in a graph stage."""
+    resolutions: tuple[float, float] = (0.5, 8.0)
+    """Resolution of the clustering of the neighbor graph from which the first and the last head start; the others lie
+    between them in equal ratios. A higher resolution gives more clusters."""
+    grow: bool = False
+    """Add outputs if the finest of these clusterings has more clusters than max_clusters."""
     diversity: float = 1.0
-    """Weight of the penalty on heads with too few clusters, while it lasts."""
+    """Weight of the penalty on heads with too few clusters; see diversity_until."""
     diversity_floor: tuple[float, float] = (10.0, 24.0)
     """Effective number of clusters (exp of the entropy) below which a head is penalized: of the first and of the last
     head."""
@@ -212,6 +221,9 @@ class Relaxed:
         check(0 < (rate := self.refine_learning_rate) < math.inf, "relaxed.refine_learning_rate", rate, "above 0")
         check(self.neighbors >= 1, "relaxed.neighbors", self.neighbors, "at least 1")
         check(0 <= self.neighbor_prob <= 1, "relaxed.neighbor_prob", self.neighbor_prob, "a probability from 0 to 1")
+        check(self.graph_neighbors >= 1, "relaxed.graph_neighbors", self.graph_neighbors, "at least 1")
+        low, high = spread = self.resolutions
+        check(0 < low <= high < math.inf, "relaxed.resolutions", spread, "two numbers above 0, the smaller first")
         check(0 <= self.diversity < math.inf, "relaxed.diversity", self.diversity, "at least 0")
         low, high = floor = self.diversity_floor
         check(1 <= low <= high < math.inf, "relaxed.diversity_floor", floor, "two numbers from 1, the smaller first")
@@ -233,6 +245,9 @@ class Merge:
     linkage: Literal["boundary", "information"] = "boundary"
     """Which two clusters are merged next. boundary: those with the weakest boundary. information: those whose merge
     loses least of the information that the cluster of an image carries about that of its neighbor."""
+    evidence: Literal["step", "agreement"] = "step"
+    """What the number of clusters is read from. agreement: where heads agree and boundaries hold. step: also that one
+    cluster more would need a far weaker boundary."""
     min_cluster_fraction: float = 0.005
     """Clusters with a smaller fraction of the views are dissolved."""
 
@@ -285,8 +300,8 @@ class Config:
     device: str = "auto"
     """Device to compute on: cuda, cuda:1, mps or cpu; auto: the first of cuda, mps and cpu that is available."""
     precision: Precision = "float32"
-    """Number format in training: float32; tf32 or float16 (CUDA), bfloat16 (CUDA, CPU). Inference is always in
-    float32."""
+    """Number format in training: float32; tf32 or float16 (CUDA), bfloat16 (CUDA, CPU); auto: bfloat16 on a CPU that
+    computes with it, float32 elsewhere. Inference is always in float32."""
     checkpoint_seconds: float = 60.0
     """Longest time between two checkpoints in seconds; 0: one after every step."""
     schedule: tuple[Stage, ...] = (Stage("explore", "evolution", 1),)
@@ -305,7 +320,7 @@ class Config:
         check(0 <= self.threads <= 1024, "threads", self.threads, "from 0 to 1024")
         check(1 <= self.processes <= 1024, "processes", self.processes, "from 1 to 1024")
         check(1 <= self.n_init <= 1000, "n_init", self.n_init, "from 1 to 1000")
-        check(2 <= self.max_clusters <= 4096, "max_clusters", self.max_clusters, "from 2 to 4096")
+        check(2 <= self.max_clusters <= MAX_OUTPUTS, "max_clusters", self.max_clusters, f"from 2 to {MAX_OUTPUTS}")
         wanted = self.n_clusters
         check(wanted is None or wanted >= 1, "n_clusters", wanted, "at least 1, or absent to read it from the data")
         most = self.max_clusters

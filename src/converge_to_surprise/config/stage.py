@@ -1,4 +1,4 @@
-"""One stage of the schedule, as data and as a word."""
+"""One stage of the schedule, as data and as text."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from typing import Literal
 
 from .checks import MOST, SettingError, check
 
-StageKind = Literal["evolution", "guided", "relaxed", "merge", "refine", "consolidate"]
-
-
+StageKind = Literal["evolution", "guided", "graph", "relaxed", "merge", "refine", "consolidate"]
 EVOLVING = ("evolution", "guided")
 """Kinds of stages that score a population; they can be interleaved with consolidation."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of the schedule: which search, for how long, and how often to consolidate.
+    """A part of the schedule: which search, for how long, and how often to consolidate.
 
     Written ``name=kind:epochs`` or ``name=kind:epochs:passes@every``.
 

@@ -1,8 +1,9 @@
-"""Read and write files safely: atomic writes, bounded reads."""
+"""Read and write files safely: atomic writes, bounded reads, locks."""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import tempfile
@@ -10,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from .text import parse_json
 
@@ -119,6 +122,28 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def csv_bytes(rows: Iterable[Iterable[Any]]) -> bytes:
+    """Rows as CSV text; names of files that are not valid Unicode keep their bytes."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8", "surrogateescape")
+
+
+@contextmanager
+def locked(lock: FileLock, folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, or raise ValueError if another process holds it. It ends with this process."""
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(f"another process is working on {folder}; wait for it or stop it first") from None
+    except OSError as error:
+        raise ValueError(f"cannot write to {folder}: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -63,7 +63,7 @@ def global_state() -> dict[str, object]:
     version, words, gauss = random.getstate()
     return {
         "torch": _hex(torch.get_rng_state()),
-        # Asking an unused GPU would allocate memory on it.
+        # Querying an unused GPU would allocate memory on it.
         "cuda": [_hex(state) for state in torch.cuda.get_rng_state_all()] if _cuda_in_use() else [],
         "mps": [_hex(torch.mps.get_rng_state())] if torch.backends.mps.is_available() else [],
         "numpy": [kind, np.asarray(keys).tolist(), position, has_gauss, cached],

@@ -19,7 +19,7 @@ REACH = 2**18
 
 
 class Counts(NamedTuple):
-    """What the surprise score needs to know of two label sequences of length ``total``."""
+    """The counts of two label sequences of length ``total`` from which the surprise score is computed."""
 
     first: Tensor
     """How often each cluster appears in view i. (..., K)"""

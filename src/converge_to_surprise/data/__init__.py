@@ -1,1 +1,1 @@
-"""What comes from disk: named data sets, arrays of images, and the user's own pictures."""
+"""Sources of images: named data sets, arrays, and the user's own pictures."""

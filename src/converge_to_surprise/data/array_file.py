@@ -1,6 +1,6 @@
 """Read untrusted array files: .npy, .npz, and IDX, the format of MNIST and its relatives (perhaps with .gz).
 
-No code in them is run, and they get no more memory than there is.
+No code in them is executed, and a file that needs more memory than is free is refused.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read_arrays(path: Path, wanted: Collection[str]) -> tuple[dict[str, Array], 
 
 
 def _check_claim(archive: zipfile.ZipFile, name: str) -> None:
-    """Refuse an array whose header claims more than the member holds: numpy would take the memory first."""
+    """Refuse an array whose header claims more than the member holds: numpy would allocate it first."""
     with archive.open(name if name in archive.namelist() else f"{name}.npy") as file:
         version = np.lib.format.read_magic(file)
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0

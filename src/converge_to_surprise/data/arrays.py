@@ -1,14 +1,14 @@
 """Arrays as images: any usual layout, dtype and range of values, brought to uint8 (N, C, H, W).
 
-What Python hands over and what array files hold goes the same way, a block of images at a time, so that beside the
-images themselves no memory grows with their number. Bytes that have the wanted size already are not even copied.
+Arrays from Python and from files are converted by the same code, a block of images at a time, so that memory besides
+the images themselves does not grow with their number. Bytes that have the wanted size already are not copied.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,16 +17,14 @@ import torch
 from torch import Tensor
 
 from ..config.memory import check_planned
-from .resize import Bytes, fit_images
+from .resize import Bytes, Shape, fit_images
 
 Array = npt.NDArray[Any]
-Shape = tuple[int, int, int]
-"""(C, H, W)"""
 Sizing = Callable[[Shape], tuple[int, int]]
 """From the (C, H, W) of an array's images to the (H, W) that they are brought to."""
 
 BLOCK_VALUES = 2**22
-"""Values that are looked at or converted together."""
+"""Values that are checked or converted at a time."""
 
 
 class Scale(NamedTuple):
@@ -37,11 +35,11 @@ class Scale(NamedTuple):
 
 
 BYTES = Scale(0, 255)
-SHARES = Scale(0, 1)
+FRACTIONS = Scale(0, 1)
 
 
 def to_numpy(pixels: object) -> Array:
-    """A torch tensor, an array or anything that numpy makes an array of."""
+    """A torch tensor, an array, or anything that numpy can convert."""
     if isinstance(pixels, Tensor):
         return np.asarray(pixels.detach().cpu().numpy())
     return np.asarray(pixels)
@@ -94,7 +92,7 @@ def check_flattened(rows: Array, name: str) -> None:
 
 
 def _like_features(rows: Array, name: str) -> str | None:
-    """What finite numbers (N, D) have that pixels have not, if there is anything."""
+    """A property of finite numbers (N, D) that pixels do not have, or None."""
     if rows.dtype in (np.uint8, np.bool_):
         return None
     low, high = _extremes(rows, name)
@@ -102,9 +100,9 @@ def _like_features(rows: Array, name: str) -> str | None:
         return "negative values"
     if not np.issubdtype(rows.dtype, np.floating):
         return None
-    if high > 1 and not all((rows[some] == np.round(rows[some])).all() for some in _blocks(rows)):
+    if high > 1 and not all((rows[some] == np.round(rows[some])).all() for some in blocks(rows.shape)):
         return "fractions above 1"
-    lengths = np.concatenate([np.linalg.norm(rows[some].astype(np.float64), axis=1) for some in _blocks(rows)])
+    lengths = np.concatenate([np.linalg.norm(rows[some].astype(np.float64), axis=1) for some in blocks(rows.shape)])
     return "rows of length 1" if np.allclose(lengths, 1, atol=1e-3) else None
 
 
@@ -117,23 +115,23 @@ def unflatten(rows: Array, image_shape: tuple[int, ...] | None) -> Array:
 
 
 def natural_scale(pixels: Array, name: str) -> Scale:
-    """0..255 for bytes and what looks like bytes, 0..1 for what looks like shares, else from least to most.
+    """0..255 for bytes and values like bytes, 0..1 for fractions, otherwise from the minimum to the maximum.
 
     ``pixels`` (N, C, H, W) must be finite: otherwise the first image that is not is named.
     """
     if pixels.dtype == np.uint8:
         return BYTES
     if pixels.dtype == np.bool_:
-        return SHARES
+        return FRACTIONS
     low, high = _extremes(pixels, name)
     if low >= 0 and high <= 255:
-        return SHARES if np.issubdtype(pixels.dtype, np.floating) and high <= 1 else BYTES
+        return FRACTIONS if np.issubdtype(pixels.dtype, np.floating) and high <= 1 else BYTES
     return Scale(low, high)
 
 
 def check_pixel_range(scale: Scale, name: str) -> None:
-    """Refuse values beyond 0..255 where nothing tells which of them mean black and white."""
-    if scale not in (BYTES, SHARES):
+    """Refuse values outside of 0..255: it is not known which of them mean black and white."""
+    if scale not in (BYTES, FRACTIONS):
         raise ValueError(
             f"{name} has pixels from {scale.low:g} to {scale.high:g}; "
             "they must lie in 0..255, or in 0..1 for floats: scale them first"
@@ -143,8 +141,8 @@ def check_pixel_range(scale: Scale, name: str) -> None:
 def to_images(pixels: Array, scale: Scale, name: str, sizing: Sizing | None = None) -> Tensor:
     """Numbers (N, C, H, W) as a uint8 tensor of the size that ``sizing`` asks for; beyond the scale they are cut off.
 
-    Bytes of that size are not copied. What lies on disk then stays there, in whatever order its pixels have: in memory
-    there may be no room for it. All else is made in memory, if that has room for it.
+    Bytes of that size are not copied. A memory-mapped array then stays on disk in its own layout, because it may not
+    fit into memory. Everything else is created in memory after a check that it fits.
     """
     count, channels, height, width = pixels.shape
     size = (height, width) if sizing is None else sizing((channels, height, width))
@@ -153,7 +151,7 @@ def to_images(pixels: Array, scale: Scale, name: str, sizing: Sizing | None = No
     shape = (count, channels, *size)
     check_planned(math.prod(shape), f"the {count:,} images of {name}, {size[0]}x{size[1]} pixels each,")
     images = np.empty(shape, np.uint8)
-    for rows in _blocks(pixels):
+    for rows in blocks(pixels.shape):
         part = _to_bytes(pixels[rows], scale)
         if size == (height, width):
             images[rows] = part
@@ -169,7 +167,7 @@ def _to_bytes(pixels: Array, scale: Scale) -> Bytes:
     values = pixels if np.issubdtype(pixels.dtype, np.floating) else pixels.astype(np.float64)
     if scale == BYTES:
         values = values.clip(0, 255)
-    elif scale == SHARES:
+    elif scale == FRACTIONS:
         values = values.clip(0, 1) * 255
     else:
         span = max(scale.high - scale.low, np.finfo(np.float64).tiny)
@@ -178,9 +176,9 @@ def _to_bytes(pixels: Array, scale: Scale) -> Bytes:
 
 
 def _extremes(pixels: Array, name: str) -> tuple[float, float]:
-    """The least and the largest value."""
+    """The smallest and the largest value."""
     lows, highs = [], []
-    for rows in _blocks(pixels):
+    for rows in blocks(pixels.shape):
         part = pixels[rows]
         low, high = part.min(), part.max()
         if not (np.isfinite(low) and np.isfinite(high)):
@@ -194,10 +192,10 @@ def _extremes(pixels: Array, name: str) -> tuple[float, float]:
     return float(min(lows)), float(max(highs))
 
 
-def _blocks(pixels: Array) -> Iterator[slice]:
-    """Stretches of images that hold about as many values each."""
-    together = max(1, BLOCK_VALUES // max(1, math.prod(pixels.shape[1:])))
-    return (slice(start, start + together) for start in range(0, len(pixels), together))
+def blocks(shape: Sequence[int]) -> Iterator[slice]:
+    """Slices of the images of an array of this shape, each of about ``BLOCK_VALUES`` values."""
+    together = max(1, BLOCK_VALUES // max(1, math.prod(shape[1:])))
+    return (slice(start, start + together) for start in range(0, shape[0], together))
 
 
 def _on_disk(pixels: object) -> bool:
@@ -208,7 +206,7 @@ def _on_disk(pixels: object) -> bool:
 
 
 def _to_tensor(images: Bytes) -> Tensor:
-    """Without a copy. Images are never written to, so that torch need not warn where that is impossible."""
+    """Without a copy. Images are never written to, so torch's warning about read-only arrays does not apply."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
         return torch.from_numpy(images)

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,32 +25,17 @@ import PIL
 from filelock import FileLock, Timeout
 
 from ..config.images import ImageOptions
-from .decode import DECODER, Shape
+from .decode import DECODER
 from .formats import optional_decoders
 from .listing import Listing
-from .pictures import stream
+from .resize import Shape
+from .shared_decoding import DecodeJob, decode_all
 from .skipped import SkippedFile
 from .store import map_array
 from .working_size import working_shape
 
 Progress = Callable[[int, int], None]
 """Called with the number of files done and of all files."""
-DecodedRows = tuple[npt.NDArray[np.int64], list[SkippedFile]]
-"""Positions of the decoded pictures, and the skipped files."""
-
-
-class DecodeJob(NamedTuple):
-    """Pictures to decode, and how."""
-
-    listing: Listing
-    shape: Shape
-    threads: int = 0
-    progress: Progress | None = None
-
-
-Decoder = Callable[[IO[bytes], DecodeJob], DecodedRows]
-"""Writes the pixels of all pictures of a job to a file."""
-
 BUILDING = "building-"
 
 
@@ -66,27 +51,22 @@ class Decoded:
 
 
 def cached(
-    listing: Listing,
-    options: ImageOptions,
-    shape: Shape | None = None,
-    progress: Progress | None = None,
-    decoder: Decoder | None = None,
+    listing: Listing, options: ImageOptions, shape: Shape | None = None, progress: Progress | None = None
 ) -> Decoded:
     """Decode all pictures, or take them from the cache if no file and no setting has changed.
 
     ``shape``: the exact (C, H, W) of the result, instead of the size that the pictures and ``options`` call for.
-    ``decoder``: decodes with several processes.
     """
     root = cache_folder()
     _sweep(root)
     files = _state(listing)
-    wish = "x".join(map(str, shape)) if shape else f"{options.image_size or 'own'}-{options.color}"
-    key = f"{files}-{wish}"
+    request = "x".join(map(str, shape)) if shape else f"{options.image_size or 'own'}-{options.color}"
+    key = f"{files}-{request}"
     found = _find(root, files, shape, len(listing)) if shape else _open_whole(root / key, len(listing))
     if found is None:
         shape = shape or working_shape(listing, options)
         job = DecodeJob(listing, shape, options.threads, progress)
-        _build(root, key, {"wish": wish}, job, decoder or _decode_all)
+        _build(root, key, {"request": request}, job)
         found = _open_whole(root / key, len(listing))
         if found is None:
             raise ValueError(f"the pictures just decoded cannot be read back from {root / key}")
@@ -127,8 +107,8 @@ def _state(listing: Listing) -> str:
 
 
 def _find(root: Path, files: str, shape: Shape, count: int) -> Decoded | None:
-    """The same files in that shape, whatever was wished for when they were decoded: ``fit`` asks for what the pictures
-    need, ``resume`` and the other processes of a run for what it was begun with.
+    """The same files decoded to that shape by any request: ``fit`` asks for a size by its options, ``resume`` and the
+    other processes of a run for the exact shape.
     """
     for folder in sorted(root.glob(f"{files}-*")):
         found = _open_whole(folder, count)
@@ -158,14 +138,14 @@ def _open_whole(folder: Path, files: int) -> Decoded | None:
     return Decoded(pixels, positions, quarantine) if sound else None
 
 
-def _build(root: Path, key: str, about: dict[str, Any], job: DecodeJob, decoder: Decoder) -> None:
+def _build(root: Path, key: str, about: dict[str, Any], job: DecodeJob) -> None:
     """Decode into a temporary folder, then rename it."""
     needed = len(job.listing) * int(np.prod(job.shape))
     with _building_folder(root) as folder:
         if shutil.disk_usage(root).free < needed:
             raise ValueError(_no_room(root, needed))
         try:
-            about |= _decode_into(folder, job, decoder)
+            about |= _decode_into(folder, job)
             (folder / "about.json").write_text(json.dumps(about), encoding="utf-8")
             _put_in_place(folder, root / key, len(job.listing))
         except OSError as error:
@@ -175,31 +155,12 @@ def _build(root: Path, key: str, about: dict[str, Any], job: DecodeJob, decoder:
         _drop_superseded(root, key, about)
 
 
-def decode_rows(file: IO[bytes], job: DecodeJob, rows: range) -> DecodedRows:
-    """Write the pixels of some pictures of a job, chunk by chunk."""
-    positions: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
-    quarantine: list[SkippedFile] = []
-    with contextlib.closing(stream(job.listing, job.shape, job.threads, rows.start, rows.stop)) as chunks:
-        for chunk in chunks:
-            # Plain writing: a full disk is an error here, but would end the process if the file were mapped.
-            file.write(chunk.pixels.tobytes())
-            positions.append(chunk.positions)
-            quarantine += chunk.quarantined
-            if job.progress is not None:
-                job.progress(chunk.stop - rows.start, len(rows))
-    return np.concatenate(positions), quarantine
-
-
-def _decode_all(file: IO[bytes], job: DecodeJob) -> DecodedRows:
-    return decode_rows(file, job, range(len(job.listing)))
-
-
-def _decode_into(folder: Path, job: DecodeJob, decoder: Decoder) -> dict[str, Any]:
+def _decode_into(folder: Path, job: DecodeJob) -> dict[str, Any]:
     """Write pixels.npy and positions.npy; returns the description of the set."""
     listing, shape = job.listing, job.shape
     with (folder / "pixels.npy").open("wb") as file:
         _write_header(file, (len(listing), *shape))
-        kept, quarantine = decoder(file, job)
+        kept, quarantine = decode_all(file, job)
         size = file.tell()
         file.seek(0)
         _write_header(file, (len(kept), *shape))
@@ -216,12 +177,12 @@ def _decode_into(folder: Path, job: DecodeJob, decoder: Decoder) -> dict[str, An
 
 
 def _write_header(file: IO[bytes], shape: tuple[int, ...]) -> None:
-    """numpy leaves room in it for any number of pictures, so that it can be written again when they are counted."""
+    """numpy pads it, so that it can be written again when the number of pictures is known."""
     np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
 
 
 def _put_in_place(folder: Path, final: Path, files: int) -> None:
-    """Another builder may have been faster, or there may lie a damaged set that was to be built anew."""
+    """Rename the folder. Another builder may have finished first, or the place may hold a damaged set."""
     try:
         folder.rename(final)
     except OSError:
@@ -233,28 +194,28 @@ def _put_in_place(folder: Path, final: Path, files: int) -> None:
 
 
 def _drop_superseded(root: Path, key: str, about: dict[str, Any]) -> None:
-    """The sets of the same source and wish from before its files changed would pile up."""
+    """Remove the sets of the same source and request that were decoded before its files changed."""
     if not os.path.exists(about["source"]):
         return
     for other in root.glob("*/about.json"):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             known = json.loads(other.read_text(encoding="utf-8"))
-            same = all(known[part] == about[part] for part in ("source", "wish"))
+            same = all(known[part] == about[part] for part in ("source", "request"))
             if same and other.parent.name != key and not other.parent.name.startswith(BUILDING):
                 shutil.rmtree(other.parent)
 
 
 @contextlib.contextmanager
 def _building_folder(root: Path) -> Iterator[Path]:
-    """An empty folder that is gone afterwards, unless it was renamed. Its lock is held before it is there."""
+    """An empty folder, removed afterwards unless it was renamed. Its lock is acquired before it is created."""
     folder = root / f"{BUILDING}{secrets.token_hex(8)}"
     lock = FileLock(f"{folder}.lock")
     try:
         lock.acquire()
-        while not os.path.exists(lock.lock_file):  # swept away between its making and its locking
+        while not os.path.exists(lock.lock_file):  # removed by _sweep between its creation and its locking
             lock.release()
             lock.acquire()
-        folder.mkdir(mode=0o700)  # others may not be meant to see the pictures
+        folder.mkdir(mode=0o700)  # the pictures may be private
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -263,9 +224,9 @@ def _building_folder(root: Path) -> Iterator[Path]:
 
 
 def _sweep(root: Path) -> None:
-    """Remove what killed builders left: a folder, or a lock whose folder was not made yet or has its own name already.
+    """Remove what killed builders left: a folder, or a lock whose folder was not created yet or was renamed already.
 
-    A lock that is just being made may go as well. Its maker notices that when it has it, and makes it again.
+    A lock that is just being created may be removed as well; its builder notices that and creates it again.
     """
     for name in {path.name.removesuffix(".lock") for path in root.glob(f"{BUILDING}*")}:
         lock = FileLock(root / f"{name}.lock", timeout=0)

@@ -22,7 +22,6 @@ from ..config.presets import canonical
 from .array_file import find_idx, labels_beside, looks_like_idx, read_arrays, read_idx
 from .arrays import Sizing
 from .cache import Decoded, Progress, cached
-from .decode import Shape
 from .formats import readable
 from .listing import (
     SUFFIXES,
@@ -34,7 +33,7 @@ from .listing import (
     looks_like_picture,
     with_folder_classes,
 )
-from .shared_decoding import shared_decoder
+from .resize import Shape
 from .skipped import SkippedFile, first_reasons
 from .store import ImageStore, to_store
 from .working_size import SIDE, array_size, size_like
@@ -96,7 +95,7 @@ class Dataset:
 def load(
     source: str,
     data_dir: Path | None = None,
-    reading: ImageOptions | None = None,
+    options: ImageOptions | None = None,
     progress: Progress | None = None,
     shape: Shape | None = None,
 ) -> Dataset:
@@ -105,16 +104,16 @@ def load(
     They are brought to ``shape`` (C, H, W) if it is given, otherwise to the size that ``options`` and the images call
     for. ``progress`` receives the number of decoded pictures.
     """
-    reading = reading or ImageOptions()
-    listing = open_listing(source, reading)
+    options = options or ImageOptions()
+    listing = open_listing(source, options)
     if listing is not None:
-        exact = shape or (reading.square and (3, reading.square, reading.square)) or None
-        return _pictures(listing, cached(listing, reading, exact, progress, shared_decoder()))
+        exact = shape or (options.square and (3, options.square, options.square)) or None
+        return _pictures(listing, cached(listing, options, exact, progress))
 
     def size(own: Shape) -> tuple[int, int]:
         if shape is not None:
             return size_like(own, shape, source)
-        return array_size(own, reading.image_size, reading.square or SIDE)
+        return array_size(own, options.image_size, options.square or SIDE)
 
     return load_arrays(source, data_dir, size)
 
@@ -132,7 +131,7 @@ def load_arrays(source: str, data_dir: Path | None = None, sizing: Sizing | None
     return Dataset(source, _idx_store(path, labels_beside(path), sizing))
 
 
-def open_listing(source: str, reading: ImageOptions | None = None) -> Listing | None:
+def open_listing(source: str, options: ImageOptions | None = None) -> Listing | None:
     """The files of a folder or table of pictures, or None for images of another kind.
 
     Raises ValueError for what is no source of images at all.
@@ -140,7 +139,7 @@ def open_listing(source: str, reading: ImageOptions | None = None) -> Listing | 
     path = Path(source)
     several = path.is_dir() or (path.suffix.lower() in SUFFIXES and path.is_file())
     pictures = canonical(source) is None and (several or _is_picture_file(path))
-    from_folders = reading is not None and reading.labels == "from-folders"
+    from_folders = options is not None and options.labels == "from-folders"
     if not pictures:
         _check_known(source, path)
     if from_folders and not (pictures and path.is_dir()):
@@ -154,7 +153,7 @@ def open_listing(source: str, reading: ImageOptions | None = None) -> Listing | 
 
 
 def _is_picture_file(path: Path) -> bool:
-    """A file that looks like a picture, also one that will not be read, and is no array."""
+    """Whether a file looks like a picture, readable or not, and is not an array file."""
     return path.is_file() and path.suffix.lower() not in ARRAYS and looks_like_picture(str(path))
 
 
@@ -219,7 +218,7 @@ def _local(name: str, data_dir: Path | None, sizing: Sizing | None) -> Dataset |
     plain = name.replace("-", "")  # FashionMNIST/raw and the like, as torchvision lays them out
     raw = [entry / "raw" for entry in sorted(folder.iterdir()) if entry.is_dir() and entry.name.lower() == plain]
     places = [folder / name, folder / name.replace("-", "_"), *raw]
-    # IDX files do not say which set they are: loose ones count only where the folder was given for this very set.
+    # An IDX file does not name its data set: loose files count only if the folder was given for this one.
     for place in [*places, folder] if data_dir else places:
         if find_idx(place, "train", "images"):
             return _idx_folder(place, name, sizing)

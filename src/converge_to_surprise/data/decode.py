@@ -1,8 +1,8 @@
 """Decode one picture file to a uint8 array, or give a short reason why not.
 
-Files come from anywhere, so nothing about them is believed: the kind of file, its length and its number of pixels are
-checked before anything is decoded, only a few formats are tried (:mod:`.formats`), and whatever the decoders stumble
-over becomes a :class:`BadPicture`. Lack of memory is not blamed on a picture: it would be skipped by chance, for good.
+Files are untrusted: the kind of file, its length and its number of pixels are checked before anything is decoded, only
+a few formats are tried (:mod:`.formats`), and every error of a decoder becomes a :class:`BadPicture`. Lack of memory is
+a MemoryError instead: a good picture must not be skipped because of it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,10 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from ..config.memory import memory_ran_out
 from .formats import AVIF, HEAD, HEIC, STANDARD, decodable, readable, recognize
-from .resize import fit as _fit
-
-Shape = tuple[int, int, int]
-"""(C, H, W): 1 (gray) or 3 (red, green, blue) channels, height, width."""
+from .resize import Shape, fit
 
 DECODER = 2
-"""Raised when the same file would decode to other pixels, so that no cache of the old ones is used."""
+"""Version of the decoder: increased when the same file would decode to other pixels; old caches are then not used."""
 PIXEL_BUDGET = 89_478_485
 """Pillow's own limit: what it would only warn about is refused here."""
 FILE_BUDGET = 2**30
@@ -43,7 +40,7 @@ So are AVIF files: they may decode to more pixels than they claim, and each is d
 PROBE_SIDE = 48
 SPARE = 2**24
 BYTES_PER_PIXEL = 12
-"""Memory below which a failure to decode is not blamed on the picture, which is held in up to three forms."""
+"""Free bytes per pixel, besides SPARE, below which an error means lack of memory: a picture has up to three copies."""
 DEEP = ("I", "F", "I;16", "I;16L", "I;16B", "I;16N")
 """Modes with more than eight bits a pixel, all of them gray."""
 PRINTED = ("CMYK", "YCbCr", "HSV")
@@ -89,7 +86,7 @@ def decode(path: str | Path, shape: Shape) -> npt.NDArray[np.uint8]:
     channels, height, width = shape
     with _plain_picture(path, max(height, width)) as (picture, _):
         plain = picture.convert("L" if channels == 1 else "RGB")
-        return np.ascontiguousarray(_fit(plain, height, width).transpose(2, 0, 1))
+        return np.ascontiguousarray(fit(plain, height, width).transpose(2, 0, 1))
 
 
 def probe(path: str | Path) -> Probe:
@@ -99,10 +96,10 @@ def probe(path: str | Path) -> Probe:
         return Probe(width, height, picture.mode == "RGB" and _is_colored(np.asarray(picture)))
 
 
-def own_pillow_warnings() -> None:
-    """For programs, not libraries: keep Pillow's warnings about odd files off the screen of this process.
+def hide_pillow_warnings() -> None:
+    """Hide Pillow's warnings about odd files in this process. For the command line, not for libraries.
 
-    The verdicts do not depend on it. Filters of warnings belong to the whole process, so only its owner may set them.
+    The results do not depend on it. Warning filters apply to the whole process, so a library must not set them.
     """
     warnings.filterwarnings("ignore", module=r"PIL\.")
     warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
@@ -117,7 +114,7 @@ def _plain_picture(path: str | Path, side: int) -> Iterator[tuple[Image.Image, t
         with open(path, "rb") as file, _identify(path, file) as image:
             _check_size(image)
             full = image.size
-            if image.format != "HEIF":  # it would take a thumbnail, which may show something else
+            if image.format != "HEIF":  # it would decode a thumbnail, which may show something else
                 image.draft(None, (2 * side, 2 * side))  # JPEG only: decoded at 1/2, 1/4 or 1/8 of its size
             # A progressive JPEG is held in full size while it is decoded.
             held = math.prod(full if image.info.get("progressive") else image.size)
@@ -142,7 +139,7 @@ def _check_memory(path: str | Path, pixels: int, error: Exception) -> None:
     try:
         if memory_ran_out(error):
             raise MemoryError
-        mmap.mmap(-1, SPARE + BYTES_PER_PIXEL * pixels).close()  # asked for, but not filled
+        mmap.mmap(-1, SPARE + BYTES_PER_PIXEL * pixels).close()  # reserved, but not written to
     except (MemoryError, OSError):
         raise MemoryError(f"the picture {os.fspath(path)!r} cannot be decoded") from None
 
@@ -196,7 +193,7 @@ def _check_size(image: Image.Image) -> None:
 
 
 def _orientation(image: Image.Image) -> int:
-    """The EXIF orientation, 1..8. A picture is not bad because its EXIF data are. TIFF and HEIC files come
+    """The EXIF orientation, 1..8. Damaged EXIF data are ignored. TIFF and HEIC files are decoded
     upright already.
     """
     with contextlib.suppress(Exception):

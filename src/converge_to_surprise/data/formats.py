@@ -1,7 +1,7 @@
-"""Which picture formats there are, how a file is recognized as one of them, and which of them can be read here.
+"""Picture formats, how files are recognized, and which formats this installation can read.
 
-The first bytes of a file decide. Its name decides only whether it is looked at, and what is said of a file whose bytes
-are not recognized. Camera raws are the exception: many of them begin like a TIFF file.
+The first bytes of a file decide. Its name decides only whether the file is opened, and the message for a file whose
+bytes are not recognized. Camera raws are the exception: many of them begin like a TIFF file.
 """
 
 from __future__ import annotations
@@ -116,19 +116,19 @@ def recognize(head: bytes, ending: str = "") -> Format | None:
 
 
 def decodable(found: Format) -> bool:
-    """Can files of this format be read here?"""
+    """Whether files of this format can be read in this installation."""
     if found is HEIC:
         return heif_version() is not None
     return avif_version() is not None if found is AVIF else bool(found.openers)
 
 
 def readable() -> list[str]:
-    """Pillow's names of all formats that can be read here."""
+    """Pillow's names of all formats that this installation can read."""
     return sorted(opener for known in (STANDARD, AVIF, HEIC) if decodable(known) for opener in known.openers)
 
 
 def optional_decoders() -> list[str]:
-    """What is installed beyond what is always there: decoded pictures depend on it."""
+    """The versions of the optional decoders, on which decoded pictures depend."""
     return [f"AVIF {avif_version()}", f"HEIF {heif_version()}"]
 
 
@@ -141,7 +141,7 @@ def avif_version() -> str | None:
 
 @functools.cache
 def heif_version() -> str | None:
-    """pillow-heif, where it is installed. It is imported here, and Pillow told of it, once.
+    """The version of pillow-heif, if it is installed; imports it and registers it with Pillow once.
 
     Before 1.4 its decoder did not compare the size that a file claims with the size that it decodes.
     """
@@ -164,14 +164,14 @@ def _by_content(head: bytes) -> Format | None:
         return RAW
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
         return STANDARD
-    # Two letters would fit many a text: the length of what follows them must be one that there is.
+    # Many texts begin with these two letters, so the length of the header must be valid too.
     if head.startswith(b"BM") and int.from_bytes(head[14:18], "little") in _BMP_HEADERS:
         return STANDARD
     return next((known for signature, known in _SIGNATURES if head.startswith(signature)), None)
 
 
 def _by_brand(head: bytes) -> Format | None:
-    """The format of an ISO media file: its brand, or one of those it is compatible with. Videos are none."""
+    """The format of an ISO media file: its brand, or one of those it is compatible with. None for videos."""
     brand = head[8:12]
     if brand not in (b"mif1", b"msf1"):
         return _BRANDS.get(brand)

@@ -42,7 +42,7 @@ def list_folder(folder: str | Path) -> Listing:
 
     A known ending is enough. Files with no ending or an unknown one are opened, and their first bytes decide. Links are
     followed, but every real folder is visited once, so that links in a circle end. Hidden files and folders are left
-    out. What cannot be opened is listed all the same: the decoder will say why.
+    out. Files that cannot be opened are listed too; the decoder reports the reason.
     """
     root = os.path.abspath(folder)
     if not os.path.isdir(root):
@@ -57,7 +57,7 @@ def list_paths(paths: Sequence[str | Path], source: str = "the list of paths") -
 
 
 def looks_like_picture(path: str) -> bool:
-    """Does a file look like a picture, by its name or else by its first bytes?"""
+    """Whether a file looks like a picture, by its name or else by its first bytes."""
     return _is_picture(path, "file")
 
 
@@ -92,7 +92,7 @@ def _folder_sizes(listing: Listing) -> Counter[str]:
 
 
 def _walk(root: str) -> Iterator[str]:
-    """Real folders first and linked ones after them: a folder that has a name of its own here is found under it."""
+    """Visit real folders first and linked ones after them, so that a folder below the root is found by its own name."""
     visited: set[tuple[int, int]] = set()
     waiting, linked = [root], list[str]()
     while waiting or linked:
@@ -118,7 +118,7 @@ def _walk(root: str) -> Iterator[str]:
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    """A folder, a file, something else (a pipe), or broken: a link that leads nowhere, perhaps once to a folder."""
+    """folder, file, other (such as a pipe), or broken: a link without a target, which may have been a folder."""
     try:
         mode = entry.stat().st_mode
     except OSError:
@@ -127,7 +127,7 @@ def _kind(entry: os.DirEntry[str]) -> str:
 
 
 def _is_picture(path: str, kind: str) -> bool:
-    """Does it look like a picture, by its name or else by its first bytes?"""
+    """The same for a path of any kind (see ``_kind``)."""
     ending = _ending(path)
     if ending in READ or ending in UNREAD:
         return True
@@ -137,7 +137,7 @@ def _is_picture(path: str, kind: str) -> bool:
 
 
 def _is_read(path: str) -> bool:
-    """Is it a picture that is read, unless it is damaged?"""
+    """Whether it is a picture that is read, unless it is damaged."""
     if (ending := _ending(path)) in READ:
         return True
     found = recognize(_head(path), ending) if os.path.isfile(path) else None
@@ -158,7 +158,7 @@ def _head(path: str) -> bytes:
 
 
 def _shown(path: str) -> str:
-    """Bytes of a name that are no Unicode are shown as \\xff, and so can be written anywhere."""
+    """Bytes of a name that are not Unicode are shown as \\xff, so that the name can be written to any file."""
     return os.fsencode(path).decode("utf-8", "backslashreplace").replace(os.sep, "/")
 
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .decode import BadPicture, Shape, decode
+from .decode import BadPicture, decode
 from .listing import Listing
+from .resize import Shape
 from .skipped import SkippedFile
 
 CHUNK = 256

@@ -9,6 +9,8 @@ import numpy.typing as npt
 from PIL import Image
 
 Bytes = npt.NDArray[np.uint8]
+Shape = tuple[int, int, int]
+"""(C, H, W): 1 (gray) or 3 (red, green, blue) channels, height, width."""
 
 
 def fit(picture: Image.Image, height: int, width: int) -> Bytes:
@@ -22,7 +24,8 @@ def fit(picture: Image.Image, height: int, width: int) -> Bytes:
     if picture.size == (width, height):
         return pixels
     canvas = np.empty((height, width, pixels.shape[2]), np.uint8)
-    canvas[:] = np.round(_border(pixels).mean(0))
+    border = np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])  # (n, C)
+    canvas[:] = np.round(border.mean(0))
     top, left = (height - picture.height) // 2, (width - picture.width) // 2
     canvas[top : top + picture.height, left : left + picture.width] = pixels
     return canvas
@@ -35,8 +38,3 @@ def fit_images(images: Iterable[Bytes], out: Bytes) -> None:
         plain = image[0] if channels == 1 else image.transpose(1, 2, 0)
         picture = Image.fromarray(np.ascontiguousarray(plain))
         place[:] = fit(picture, height, width).transpose(2, 0, 1)
-
-
-def _border(pixels: Bytes) -> Bytes:
-    """The outermost pixels of (H, W, C), as (n, C)."""
-    return np.concatenate([pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]])

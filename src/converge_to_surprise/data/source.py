@@ -17,13 +17,13 @@ from .arrays import BYTES, to_images
 from .formats import optional_decoders
 from .listing import Listing
 from .pictures import stream
+from .resize import Shape
 from .skipped import SkippedFile
 from .store import fingerprint
 from .working_size import size_like
 
-Shape = tuple[int, int, int]
 CHUNK = 1000
-"""Images of an array that are taken together."""
+"""Images of an array per chunk."""
 
 
 class SourceChunk(NamedTuple):
@@ -33,9 +33,9 @@ class SourceChunk(NamedTuple):
     """Number of the source's images up to the end of this chunk, read or skipped."""
     names: Sequence[str | int]
     images: Tensor
-    """uint8 (n, C, H, W), as the model wants them"""
+    """uint8 (n, C, H, W), in the shape of the model"""
     originals: Tensor
-    """The same as their array holds them, which may be larger."""
+    """The same in their own size, which may be larger."""
     paths: Sequence[str] | None
     """The files they come from, if they come from files."""
     quarantined: list[SkippedFile]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from .arrays import Array, Sizing, check_pixel_range, natural_scale, to_images, to_nchw
-
-CHECKED = 1024
-"""Images checked at a time: there may be more than fit into memory, and the first few are mostly enough."""
+from .arrays import Array, Sizing, blocks, check_pixel_range, natural_scale, to_images, to_nchw
 
 
 @dataclass(frozen=True)
@@ -43,8 +40,8 @@ class ImageStore:
 def to_store(pixels: Array, labels: Array | None, name: str, sizing: Sizing | None = None) -> ImageStore:
     """Check an array of images and bring it to uint8 (N, C, H, W), as it is or as large as ``sizing`` asks for.
 
-    ``name`` is what messages call it. Values beyond 0..255 are refused: a file does not tell which of them mean black
-    and white, and another file of the same images could have others.
+    ``name`` is what messages call it. Values outside of 0..255 are refused: a file does not define which of them mean
+    black and white, and another file of the same kind could have another range.
     """
     numbers = to_nchw(np.asarray(pixels), name)
     if len(numbers) == 0:
@@ -80,10 +77,6 @@ def map_array(path: Path) -> Any:
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-def _parts(flat: Tensor) -> Iterator[Tensor]:
-    return (flat[start : start + CHECKED] for start in range(0, len(flat), CHECKED))
-
-
 def check_clusterable(store: ImageStore, name: str) -> None:
     """Refuse images that cannot be clustered."""
     if len(store) < 2:
@@ -92,16 +85,16 @@ def check_clusterable(store: ImageStore, name: str) -> None:
     if height * width < 2:
         raise ValueError(f"{name} holds images of {height}x{width} pixels; two views need at least 2 pixels")
     flat = store.images.flatten(1)
-    if all(bool((part == flat[:1]).all()) for part in _parts(flat)):
+    if all(bool((flat[rows] == flat[:1]).all()) for rows in blocks(flat.shape)):
         constant = bool((flat[0] == flat[0, 0]).all())
         what = f"constant (every pixel is {int(flat[0, 0])})" if constant else "the same"
         raise ValueError(f"all {len(store)} images of {name} are {what}: there is nothing to tell apart")
-    if all(bool((part == part[:, :1]).all()) for part in _parts(flat)):
+    if all(bool((flat[rows] == flat[rows, :1]).all()) for rows in blocks(flat.shape)):
         raise ValueError(f"every image of {name} is constant (a single gray value): there is nothing to see in them")
 
 
 def _check_labels(labels: Array, images: int, name: str) -> tuple[npt.NDArray[np.int64], list[str] | None]:
-    """Labels as numbers, and the names of the classes if it was not numbers from 0 on that were given."""
+    """Labels as numbers, and the names of the classes unless the labels are numbers from 0 on already."""
     if labels.shape != (images,):
         raise ValueError(f"{name} has {images} images but labels of shape {labels.shape}")
     if np.issubdtype(labels.dtype, np.integer):

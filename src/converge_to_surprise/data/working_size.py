@@ -8,14 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 from ..config.images import ImageOptions
-from .decode import BadPicture, Probe, Shape, probe
+from .decode import BadPicture, Probe, probe
 from .listing import Listing
+from .resize import Shape
 from .skipped import SkippedFile, nothing_readable
 
 SIDE = 48
 """Default of the longer side: enough to tell things apart, small enough to train on."""
 PROBED = 500
-"""Pictures that are looked at."""
+"""Pictures that are probed."""
 COLORED_FRACTION = 0.01
 
 
@@ -23,7 +24,7 @@ def working_shape(listing: Listing, options: ImageOptions) -> Shape:
     """(C, H, W) for all pictures of a listing, from up to 500 of them, evenly spaced."""
     spread = range(0, len(listing), max(1, math.ceil(len(listing) / PROBED)))
     probes, reasons = _probe(listing, spread, options.threads)
-    if not probes:  # hardly ever: look at the others
+    if not probes:  # rare: try the others
         rest = [position for position in range(len(listing)) if position not in spread]
         for start in range(0, len(rest), PROBED):
             probes, more = _probe(listing, rest[start : start + PROBED], options.threads)
@@ -54,7 +55,7 @@ def array_size(shape: Shape, image_size: int | None, largest: int = SIDE) -> tup
     """(H, W) for an array of images (C, H, W): as for pictures of this size, but without one those of at most
     ``largest`` pixels stay exactly as they are.
 
-    So do single rows, which are no pictures: their values have no height that could shrink with the width.
+    So do single rows, which are not pictures: their height cannot shrink with the width.
     """
     _, height, width = shape
     if image_size is None and (max(height, width) <= largest or min(height, width) == 1):

@@ -1,1 +1,1 @@
-"""Everything that knows of more than one process."""
+"""Everything that handles more than one process."""

@@ -120,7 +120,7 @@ class ProcessGroup:
         return rows[share.start : share.stop]
 
     def shard(self, count: int) -> tuple[ProcessGroup, Shard | None]:
-        """Who works on a batch of ``count`` rows, and the shard of this process; too small a batch is not split."""
+        """The group for a batch of ``count`` rows, and the shard of this process; a small batch is not split."""
         return (SINGLE, None) if self.is_single or count < self.size else (self, Shard(self.share(count), count))
 
     def gather(self, part: Tensor, count: int, unit: int = 1) -> Tensor:

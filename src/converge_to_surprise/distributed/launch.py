@@ -137,7 +137,7 @@ def workers(processes: int) -> Iterator[ProcessGroup]:
 
 
 def send_command(group: ProcessGroup, name: str, details: Mapping[str, Any] | None = None) -> None:
-    """Tell the other processes what to do next."""
+    """Send a command to the other processes."""
     group.broadcast(json.dumps({"command": name, **(details or {})}).encode())
 
 

@@ -1,4 +1,4 @@
-"""A process that works for the first one: it executes the commands it receives until it is told to end."""
+"""A worker process: it executes the commands of the first process until that ends the group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COMMANDS = {
     "predict": "converge_to_surprise.runs.predict:predict_as_worker",
     "decode": "converge_to_surprise.data.shared_decoding:decode_as_worker",
 }
-"""The function of each command, by name: it lies in a room above this one and is imported when it is needed."""
+"""The function of each command, by name: it belongs to a higher layer and is imported when it is needed."""
 
 
 def serve() -> int:

@@ -1,4 +1,4 @@
-"""``SurpriseClustering``: the scikit-learn face."""
+"""``SurpriseClustering``: the scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -29,11 +29,16 @@ from ..model.assessment import evaluate
 from ..model.backbone import Backbone
 from ..model.cluster_model import Model, Prediction
 from ..model.exemplars import Choices, find_exemplars
+from ..model.judgment import explained_by_light, judge
+from ..model.merge_tree import Level
+from ..model.similarity import SimilarityIndex
+from ..model.verdict import Verdict
+from ..runs.labels import KEEP
 from ..runs.progress import ProgressDisplay
 from ..search.chunking import check_device_memory
 from ..search.memory_plan import check_fit_memory
 from ..search.record import Record
-from ..search.restarts import Restarts
+from ..search.restarts import Fitted, Restarts
 from ..search.threads import available_threads
 from .inputs import Input, first_input, later_input
 from .params import check_params, integer, seed_of
@@ -70,7 +75,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Longer side in pixels to which images are brought, from 8 to 1024 (None: 48, or less if they are smaller), and,
         if X is a list of paths, "auto", "gray" or "rgb".
     settings : dict or None
-        Any other setting, laid over the preset as in a configuration file, for example
+        Any other setting, which overrides the preset as in a configuration file, for example
         ``{"relaxed": {"temperature": 0.03}, "schedule": ["search=relaxed:20", "merge=merge:1", "refine=refine:10"]}``.
     backbone : torch.nn.Module or None
         Your own network from views (B, C, H, W) with values in [0, 1] to features (B, D), instead of ResNet-9. It is
@@ -85,7 +90,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         CPU threads; None: one for each CPU that the process may use, however busy they are. The same ``random_state``
         gives other clusters with another number of threads: give ``n_threads`` to repeat a result on another machine.
     random_state : int, RandomState or None
-        Seed. Results repeat with the same version, device and ``n_threads``.
+        Seed. Results repeat with the same version, device, precision and ``n_threads``. ``settings={"precision":
+        "auto"}``, the default, is bfloat16 on a CPU that computes with it and float32 elsewhere.
     verbose : bool
         Show a progress bar.
 
@@ -100,6 +106,10 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         own cluster than to the second one), rank, image (its position in X), confidence, second, second_confidence; up
         to five of each kind per cluster
     merge_tree_ : list of merges (into, merged, phi), weakest boundary first
+    levels_ : list of the numbers of clusters at which the clustering is stable, most evidence first, each with
+        n_clusters, evidence, information, agreement and boundary; ``cut(levels_[1])`` cuts at the second one
+    verdict_ : how far the clusters can be trusted: strength ("strong", "weak" or "nothing found"), reasons, advice;
+        None for a model file without its run
     n_threads_ : number of CPU threads of the fit, on which the clusters of a ``random_state`` depend
     history_ : list of one dict per step
     quarantine_ : list of (file, reason, kind) for pictures that could not be read
@@ -178,14 +188,16 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             search = Restarts(given.images, config, backbone=self._backbone(given.shape, config))
+            search.keep = KEEP
             check_device_memory(search.config, given.images.shape)
             history = [asdict(record) for record in self._train(search)]
         fitted = search.finish()
         if shortfall := fitted.shortfall:
             warnings.warn(shortfall, ConvergenceWarning, stacklevel=2)
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
+        verdict = self._judge(fitted, given)
         given = replace(given, images=torch.empty(0, *given.shape, dtype=torch.uint8))
-        self._set_fitted(FittedState(fitted, given, self.n_features_in_, names, history))
+        self._set_fitted(FittedState(fitted, given, self.n_features_in_, names, history, verdict))
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Labels:
@@ -209,6 +221,24 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """The embedding of each image: the network's features, mean of both views. (N, D)"""
         return self._each(X, lambda part: part.embedding.numpy(), np.nan)
 
+    def similar(self, X: Any, n: int = 10) -> tuple[Labels, Floats]:
+        """The ``n`` training images that are most similar to each image of X, most similar first.
+
+        Returns their positions in the X of ``fit`` (N, n), and 1 - cosine of the angle between the features as distance
+        (N, n): 0 for the same picture, about 1 for unrelated ones. A training image finds itself first. For files that
+        cannot be read the positions are -1 and the distances NaN. There are fewer than ``n`` if fewer were fitted.
+        """
+        if integer("n", n) < 1:
+            raise ValueError(f"n is {n}; it must be at least 1")
+        model, outputs, kept = self._model(), self._fitted.fitted.outputs, self._fitted.given.kept
+        if not outputs.features.shape[1]:
+            raise ValueError("this model knows no training images; fit it, or load the run folder that it comes from")
+        given = self._later(X)
+        queries = replace(model, cut_at=None, annotations=None).run_all(given.images, ("features",)).features
+        found = SimilarityIndex.of(outputs.features).search(queries, n)
+        positions = found.images.numpy() if kept is None else kept[found.images.numpy()]
+        return given.spread(positions, -1), given.spread(found.distances.numpy(), np.nan)
+
     def score(self, X: Any, y: Any = None) -> float:
         """Orderliness Ω of the two views' clusters: at least 1, higher is better; ``y`` is ignored."""
         groups = torch.tensor(self._model().groups)
@@ -216,12 +246,13 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         labels_i, labels_j = groups[outputs.view_i], groups[outputs.view_j]
         return float(surprise.orderliness(surprise.joint_counts(labels_i, labels_j, len(groups))))
 
-    def cut(self, n_clusters: int | None = None) -> Self:
+    def cut(self, n_clusters: int | Level | None = None) -> Self:
         """A new estimator with the merge tree cut at another number of clusters, without training.
 
-        None: where the fit cut it. This estimator is not changed.
+        ``n_clusters``: a number, or a level of ``levels_``. None: where the fit cut it. This estimator is not changed.
         """
         model = self._model()
+        n_clusters = n_clusters.n_clusters if isinstance(n_clusters, Level) else n_clusters
         wanted = model.merge_result.n_clusters if n_clusters is None and model.merge_result is not None else n_clusters
         twin = type(self)(**self.get_params(deep=False))
         state = self._fitted
@@ -279,6 +310,10 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.cluster_info_ = [{name: getattr(row, name) for name in columns} for row in table]
         self.exemplars_ = self._exemplars(prediction)
         self.merge_tree_ = [] if self.model_.merge_result is None else list(self.model_.merge_result.steps)
+        self.levels_: list[Level] = (
+            [] if self.model_.merge_result is None else self.model_.merge_result.reachable_levels
+        )
+        self.verdict_: Verdict | None = state.verdict
         self.n_threads_ = self.model_.config.threads
         self.history_ = state.history
         self.quarantine_ = state.given.quarantine
@@ -286,6 +321,12 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if state.feature_names is not None:
             self.feature_names_in_ = np.array(state.feature_names, dtype=object)
         self._n_features_out = self.model_.active.network.head.in_features
+
+    def _judge(self, fitted: Fitted, given: Input) -> Verdict:
+        """The verdict on the clusters of the training images."""
+        assessment = evaluate(fitted.model, fitted.outputs, None, both=True)
+        explained = explained_by_light(given.images, assessment.labels_both)
+        return judge(assessment, fitted.model.merge_result, explained, has_backbone=self.backbone is not None)
 
     def _exemplars(self, prediction: Prediction) -> list[dict[str, Any]]:
         """Typical and boundary images as rows; positions are those in X."""

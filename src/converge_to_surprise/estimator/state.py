@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,11 @@ from ..data.skipped import SkippedFile
 from ..model import model_file
 from ..model.cluster_model import CalibratedNetwork, Model
 from ..model.inference import Outputs
+from ..model.verdict import Verdict
 from ..runs.folder import RunFolder
-from ..runs.labels import TrainingOutputs, read_quarantine
+from ..runs.labels import SavedOutputs, TrainingOutputs, read_quarantine
 from ..runs.load import load_model
+from ..runs.result import is_verdict, read_result, verdict_of
 from ..search.restarts import Fitted
 from .inputs import Input
 
@@ -37,6 +39,7 @@ class FittedState:
     features_in: int
     feature_names: list[str] | None
     history: list[dict[str, Any]]
+    verdict: Verdict | None = None
 
     @property
     def outputs(self) -> Outputs:
@@ -65,6 +68,7 @@ def to_bytes(state: FittedState, params: Mapping[str, Any]) -> bytes:
         "features_in": state.features_in,
         "feature_names": state.feature_names,
         "history": state.history,
+        "verdict": state.verdict and state.verdict.to_dict(),
     }
     return model_file.to_bytes(state.fitted.model, arrays, extra)
 
@@ -95,7 +99,11 @@ def _saved_state(
         params["image_shape"] = params["image_shape"] and tuple(params["image_shape"])
         names = extra["feature_names"]
         fitted = Fitted(model, found["final"], found.get("unmerged"))
-        state = FittedState(fitted, given, extra["features_in"], names, extra["history"])
+        verdict = extra.get("verdict")
+        if verdict is not None and not is_verdict(verdict):
+            raise TypeError("its verdict is not valid")
+        judged = None if verdict is None else Verdict(**verdict)
+        state = FittedState(fitted, given, extra["features_in"], names, extra["history"], judged)
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"cannot read the estimator {name}: {error}") from None
     return state, params
@@ -130,8 +138,12 @@ def _from_run(run: RunFolder) -> tuple[FittedState, dict[str, Any]]:
     outputs = TrainingOutputs.load(run.training, description.images, model)
     if outputs is None:
         raise ValueError(f"{run.training} is missing or damaged; `cts resume {run.path}` writes it again")
+    saved = SavedOutputs.load(run.outputs, description.images, model.final.network.n_outputs)
+    if saved is not None:
+        outputs = outputs._replace(final=outputs.final._replace(features=saved.features))
     skipped = read_quarantine(run.quarantine)
-    return _of_run(Fitted(model, *outputs), description.preset, run.records(), skipped)
+    state, params = _of_run(Fitted(model, *outputs), description.preset, run.records(), skipped)
+    return replace(state, verdict=verdict_of(read_result(run.result))), params
 
 
 def _of_run(

@@ -1,1 +1,1 @@
-"""The paper's tables and figures: which runs they need, the runs themselves, and what is made of them."""
+"""The paper's tables and figures: the plan of runs, the runs, and the output."""

@@ -154,8 +154,8 @@ class PlannedRun:
         if found.fingerprint != fingerprint:
             return f"its images are not those of {self.dataset}"
         different = {k: v for k, v in differences(found.config, self.config).items() if k not in SPEED_ONLY}
-        told = [f"{name} is {_text(there)}, not {_text(here)}" for name, (there, here) in different.items()]
-        return "; ".join(told[:3]) + (f" and {len(told) - 3} more" if len(told) > 3 else "")
+        texts = [f"{name} is {_text(there)}, not {_text(here)}" for name, (there, here) in different.items()]
+        return "; ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
 
     def command(self, threads: int) -> str:
         """The command that repeats the run."""

@@ -1,4 +1,4 @@
-"""Several runs at once: each is a process of its own, which saves its run when it is told to stop."""
+"""Several runs at once: each is a process of its own, which saves its run when it is stopped."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Pool:
                         if self._stopped is None:
                             errors |= {task.name: error} if error else {}
                             report(task, seconds, error)
-                except BaseException:  # such as a closed terminal: nobody would see the other runs finish
+                except BaseException:  # such as a closed terminal: the other runs would go on unseen
                     self._stop(signal.SIGTERM)
                     raise
         finally:

@@ -22,8 +22,8 @@ def carry_annotations(
 ) -> Annotations:
     """What still holds at another cut. ``before`` and ``after``: the subclusters of each cluster number.
 
-    A cluster that is the same at both cuts keeps its name, and a merge is kept if both clusters are the same. All parts
-    of a noise cluster are noise.
+    A cluster that is the same at both cuts keeps its name, and a merge is kept if both clusters are the same.
+    Clusters within a noise cluster are noise.
     """
     where = {members: number for number, members in enumerate(after) if members}
     names, into = [str(number) for number in range(len(after))], list(range(len(after)))

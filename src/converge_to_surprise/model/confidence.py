@@ -1,6 +1,6 @@
 """Calibrated confidence: the probability that an augmented view of the image gets the same cluster.
 
-The network's outputs are normalized, so their size says nothing about confidence. One parameter, the sharpness, turns
+The network's outputs are normalized, so their size does not measure confidence. One parameter, the sharpness, turns
 them into probabilities: softmax(sharpness x outputs). It is fitted by maximum likelihood to the clusters of augmented
 views of the same images, without classes.
 """

@@ -57,7 +57,7 @@ class Projection(NamedTuple):
 
 @dataclass(frozen=True)
 class Encoder:
-    """What turns pictures into the features that a network on stored features takes."""
+    """Turns pictures into the features that a network on stored features takes."""
 
     recipe: FeatureRecipe
     projection: Projection

@@ -1,4 +1,4 @@
-"""A bank of features: what a frozen backbone makes of every view of every training image, computed once and kept.
+"""A bank of features: those of every view of every training image by a frozen backbone, computed once and kept.
 
 The bank lies in one folder of the cache, named by a hash of the pictures, the backbone, the views and the augmentation:
 a change of any of them is another bank. ``features.part`` grows chunk by chunk in the order of the images. The random

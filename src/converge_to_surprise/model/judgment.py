@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..core.views import to_float
 from .assessment import Assessment
-from .merge_tree import Level, MergeResult
+from .merge_tree import LITTLE_EVIDENCE, Level, MergeResult
 from .verdict import Verdict
 
 AGREEMENT = 0.85
@@ -60,6 +60,8 @@ def _doubts(
     assessment: Assessment, merge_result: MergeResult | None, level: Level | None, explained: float
 ) -> list[str]:
     doubts = []
+    if level is not None and level.evidence < LITTLE_EVIDENCE:
+        doubts.append(f"there is little evidence for {level.n_clusters} clusters, they may be parts of one")
     if level is not None and level.agreement < AGREEMENT:
         doubts.append(f"independent heads found different clusters (agreement {level.agreement:.2f})")
     if level is not None and level.boundary < BOUNDARY:

@@ -100,7 +100,7 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
     config = replace(config, device=devices.resolve_or_cpu(config.device))
     shape: tuple[int, int, int] = typed(data["shape"], tuple[int, int, int], "shape")
     if data["merge"] is not None:
-        check_merge_result(data["merge"], config.max_clusters)
+        check_merge_result(data["merge"], data["networks"]["unmerged"]["n_outputs"])
 
     def calibrated(role: str, described: dict[str, Any]) -> CalibratedNetwork:
         state = {key.removeprefix(f"{role}."): v for key, v in tensors.items() if key.startswith(f"{role}.")}

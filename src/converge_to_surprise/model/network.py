@@ -112,8 +112,24 @@ class ClusterNetwork(nn.Module):
         twin.head.bias.copy_(bias)
         return twin
 
+    @torch.no_grad()
+    def grown(self, n_outputs: int) -> Self:
+        """A copy whose heads have this many outputs; the new ones never win until they are trained."""
+        twin = copy.deepcopy(self)
+        twin.n_outputs = n_outputs
+        rows = torch.cat([self.head.weight, self.head.bias[:, None]], 1).reshape(self.heads, self.n_outputs, -1)
+        added = rows.new_zeros(self.heads, n_outputs - self.n_outputs, rows.shape[2])
+        added[..., -1] = rows[..., -1].amin() - 1  # the bias
+        grown = torch.cat([rows, added], 1).flatten(0, 1)
+        with torch.device("meta"):
+            twin.head = nn.Linear(self.head.in_features, self.heads * n_outputs)
+        twin.head.to_empty(device=self.head.weight.device)
+        twin.head.weight.copy_(grown[:, :-1])
+        twin.head.bias.copy_(grown[:, -1])
+        return twin
+
     def single(self) -> Self:
-        """The network if it has one head; otherwise a copy with its middle head (and diversity floor)."""
+        """The network if it has one head; otherwise a copy with its middle head."""
         return self if self.heads == 1 else self.select_head(self.heads // 2)
 
     def select_head(self, head: int) -> Self:

@@ -1,5 +1,6 @@
 """Reduced precision in training.
 
+- ``auto``: ``bfloat16`` on a CPU that computes with it, ``float32`` elsewhere.
 - ``tf32``: float32 with products of 10 bits of mantissa on CUDA.
 - ``bfloat16``, ``float16``: the backbone computes in 16 bits (autocast). Heads, softmax, counts, scores, statistics of
   batch normalization, weights and the optimizer stay in float32.
@@ -9,14 +10,16 @@ Inference is always in float32.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 
 from ..config import Precision
 
 DEVICES: dict[Precision, tuple[str, ...]] = {
+    "auto": ("cpu", "cuda", "mps"),
     "float32": ("cpu", "cuda", "mps"),
     "tf32": ("cuda",),
     "bfloat16": ("cpu", "cuda"),
@@ -24,6 +27,21 @@ DEVICES: dict[Precision, tuple[str, ...]] = {
 }
 """Devices that support each precision."""
 SIXTEEN_BITS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+INSTRUCTIONS = ("avx512_bf16", "amx_bf16")
+"""Instructions of a CPU that multiply in bfloat16. Without them it is emulated, which is slower than float32."""
+
+
+def resolve(precision: Precision, device: torch.device) -> Precision:
+    """The precision in place of ``auto``."""
+    if precision != "auto":
+        return precision
+    return "bfloat16" if device.type == "cpu" and cpu_has_bfloat16() else "float32"
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether this CPU multiplies in bfloat16; False also where torch is too old to tell."""
+    capabilities: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name, False) for name in INSTRUCTIONS)
 
 
 def check(precision: Precision, device: torch.device) -> None:

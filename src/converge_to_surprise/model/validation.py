@@ -5,7 +5,6 @@ Every size is compared before a network of that size is built, so that a file ca
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config import Config
+from ..config.checks import is_number
 from ..config.memory import check_memory
 from .backbone import build_network
 from .network import ClusterNetwork
@@ -25,10 +25,6 @@ def require(condition: bool, what: str) -> None:
 
 def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value < 2**63
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def outline(config: Config, channels: int, n_outputs: int, heads: int) -> ClusterNetwork:
@@ -78,7 +74,7 @@ def check_merge_result(merged: dict[str, Any], n_outputs: int) -> None:
     require(len(steps) < n_outputs and is_count(merged["n_clusters"]) and is_count(merged["head"]), "merge tree")
     require(1 <= merged["n_clusters"] == len(merged["outputs"]), "n_clusters")
     levels: list[Any] = merged["levels"]
-    require(all(len(level) == 5 and is_count(level[0]) and level[0] >= 2 for level in levels), "levels")
+    require(all(len(level) == 5 and is_count(level[0]) and level[0] >= 1 for level in levels), "levels")
     for numbers in (merged["boundaries"].values(), merged["information"], merged["agreement"], *levels):
         require(all(map(is_number, numbers)), "merge tree")
 

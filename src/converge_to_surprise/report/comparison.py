@@ -12,7 +12,7 @@ from ..config.storage import read_csv
 from ..core.metrics import adjusted_rand_index, balance, normalized_mutual_information
 from ..runs.annotations import saved_annotations
 from ..runs.folder import RunFolder
-from ..runs.result import read_result
+from ..runs.result import levels_of, read_result, verdict_of
 from .content import Content
 from .image_data import Integers, printable
 from .summary import counted, curves, duration, flat_settings
@@ -52,6 +52,7 @@ def compare_runs(runs: Sequence[RunFolder]) -> Content:
             for name, run, numbers in zip(names, runs, labels, strict=True)
         ],
         "results": [*_results(runs), ["agreement with the others (mean ARI)", *(f"{value:.3f}" for value in shared)]],
+        "verdicts": [verdict_of(read_result(run.result)).text for run in runs],
         "consensus": names[shared.index(max(shared))] if len(runs) > 2 else None,
         "settings": _settings([flat_settings(description) for description in described]),
         "ari": agreement,
@@ -63,7 +64,7 @@ def compare_runs(runs: Sequence[RunFolder]) -> Content:
 def mean_agreement(agreement: list[list[float]]) -> list[float]:
     """The mean agreement of each run's clusters with those of the other runs.
 
-    What runs with different settings find is rather there than what one of them finds.
+    Clusters that runs with different settings find are more likely to be real than those of a single run.
     """
     return [(sum(row) - row[number]) / (len(row) - 1) for number, row in enumerate(agreement)]
 
@@ -101,6 +102,9 @@ def _results(runs: Sequence[RunFolder]) -> list[list[str]]:
     ]
     even = [balance(row["size"] for row in result["clusters"]) for result in found]
     rows.append(["balance", *(f"{value:.3f}" for value in even)])
+    if any(levels := [levels_of(result) for result in found]):
+        rows.append(["levels", *(text or "–" for text in levels)])
+    rows.append(["verdict", *(verdict_of(result).strength for result in found)])
     return [*rows, ["time", *(duration(result["seconds"]) for result in found)]]
 
 

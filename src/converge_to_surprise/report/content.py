@@ -17,13 +17,15 @@ from ..config.presets import canonical
 from ..core.metrics import Panel, choose_panels
 from ..data import datasets
 from ..data.cache import Progress
+from ..data.near_duplicates import DuplicateGroup, near_duplicates
 from ..data.store import ImageStore, fingerprint
 from ..model.cluster_model import Model
 from ..runs.annotations import read_cut, saved_annotations
+from ..runs.duplicates import read_duplicates
 from ..runs.folder import Description, RunFolder
 from ..runs.labels import SavedOutputs, read_quarantine
 from ..runs.load import load_newest_model
-from ..runs.result import read_result
+from ..runs.result import read_result, verdict_of
 from ..search import schedule
 from . import summary
 from .image_data import ImageData, Integers, cells, columns, image_data, label_images, printable
@@ -73,6 +75,7 @@ def progress(run: RunFolder) -> Content:
     records = run.records()
     finished = run.result.is_file()
     scores, seconds, steps = None, 0.0, 0
+    verdict = None
     images = summary.counted(description.images, "image")
     title, sentence = f"A run on {images}", "It has not made a step yet."
     if records:
@@ -83,13 +86,14 @@ def progress(run: RunFolder) -> Content:
         sentence = f"Not finished: step {steps:,} of {total:,}, stage {scores['stage']}."
     if finished:
         scores = read_result(run.result)
-        seconds = scores["seconds"]
+        seconds, verdict = scores["seconds"], verdict_of(scores).to_dict()
         title = f"{summary.counted(len(scores['clusters']), 'cluster')} in {images}"
         sentence = summary.finished_sentence(row["nats"] for row in scores["clusters"])
     return {
         "finished": finished,
         "title": title,
         "sentence": sentence,
+        "verdict": verdict,
         "facts": summary.facts(description, scores, seconds, steps),
         "curves": summary.curves(records),
         "newest": newest(run),
@@ -160,12 +164,27 @@ def _clustering(run: RunFolder, model: Model, data: ImageData, pictures: Picture
         "map": place.method,
         "images": images,
         "classes": None if classes is None else _class_names(pictures.source, store, classes),
+        "duplicates": [
+            stack
+            for group in _duplicates(run, pictures, thorough)
+            if len(stack := [rank[image] for image in group.images if image in rank]) > 1
+        ],
         "panels": [
             {"cluster": panel.cluster, "class": panel.class_number, "images": panel.images,
              "shown": [rank[index] for index in panel.shown]}
             for panel in found
         ],
     }  # fmt: skip
+
+
+def _duplicates(run: RunFolder, pictures: Pictures, thorough: bool) -> list[DuplicateGroup]:
+    """The groups of near-duplicates as the run listed them; of other images they are searched, if it may take time."""
+    store, found = pictures.store, None
+    if pictures.own and len(store) == run.description().images:
+        found = read_duplicates(run.duplicates, store.names, len(store))
+    if found is None:
+        return near_duplicates(store.images) if thorough else []
+    return found
 
 
 def _applied_cut(run: RunFolder, model: Model) -> int | None:

@@ -15,6 +15,7 @@ from ..data.store import ImageStore
 from ..model.assessment import Assessment, evaluate
 from ..model.cluster_model import Model
 from ..model.inference import Outputs
+from ..model.similarity import SimilarityIndex
 from ..runs.labels import KEEP, SavedOutputs
 from ..search.restarts import Fitted
 from . import sprites
@@ -84,8 +85,8 @@ LARGE_SET, LARGE_PAGE = 70_000, 24e6
 """... and of so many or more."""
 FIXED = 400_000
 """Bytes of program, style, curves and tables, about."""
-PACKED = 32
-"""Bytes of the packed columns of one image."""
+PACKED = 75
+"""Bytes of the packed columns of one image, of which 43 are for the search for similar images."""
 
 
 def budget(images: int) -> float:
@@ -110,6 +111,7 @@ def columns(
         shown = np.union1d(shown, wanted)
         shown = shown[np.lexsort((-data.confidence[shown], data.cluster[shown]))]
     sheets = sprites.encode(store.images[torch.from_numpy(shown)], form)
+    codes = SimilarityIndex.of(torch.from_numpy(data.embedding[shown])).codes()
     return {
         "total": total,
         "shown": len(shown),
@@ -128,6 +130,8 @@ def columns(
         "class": None if store.labels is None else packed(store.labels[shown], np.int32),
         "x": packed(np.round(place.points[shown, 0] * 65_535), np.uint16),
         "y": packed(np.round(place.points[shown, 1] * 65_535), np.uint16),
+        "codes": packed(codes, np.int8),
+        "codeSize": codes.shape[1],
         "names": None if store.names is None else [printable(store.names[i]) for i in shown.tolist()],
     }, shown
 

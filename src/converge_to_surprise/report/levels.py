@@ -9,14 +9,16 @@ import numpy as np
 from ..core import metrics
 from ..model.assessment import Cluster, evaluate
 from ..model.cluster_model import Model
+from ..model.merge_tree import Level
 from .image_data import ImageData, Integers, cluster_numbers
 
 
 def levels(model: Model, data: ImageData, classes: Integers | None) -> dict[str, Any]:
     """For each number of clusters the group of every cluster or subcluster.
 
-    Up to the run's own number of clusters the groups are made of clusters, beyond it of parts. Groups are numbered as
-    `cts predict --n-clusters` numbers them: 0 is the largest.
+    Up to the run's own number of clusters the groups are made of clusters, beyond it of subclusters. Groups are
+    numbered as `cts predict --n-clusters` numbers them: 0 is the largest. ``stable``: the levels of the run with their
+    evidence.
     """
     if model.merge_result is None or model.unmerged is None:
         own = finest = len(data.assessment.clusters)
@@ -28,7 +30,14 @@ def levels(model: Model, data: ImageData, classes: Integers | None) -> dict[str,
         numbers = range(1, finest + 1)
     found = [_level(model, data, clusters, own) for clusters in numbers]
     scored = [level | ({} if classes is None else metrics.scores(labels, classes)) for level, labels in found]
-    return {"own": own, "finest": finest, "levels": scored}
+    found_stable = [] if model.merge_result is None else model.merge_result.reachable_levels
+    stable = [_evidence(level) for level in found_stable if level.n_clusters <= finest]
+    return {"own": own, "finest": finest, "levels": scored, "stable": stable}
+
+
+def _evidence(level: Level) -> dict[str, float]:
+    figures = ("evidence", "agreement", "boundary")
+    return {"clusters": level.n_clusters, **{name: round(getattr(level, name), 4) for name in figures}}
 
 
 def _level(model: Model, data: ImageData, clusters: int, own: int) -> tuple[dict[str, Any], Integers]:

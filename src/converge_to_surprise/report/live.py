@@ -1,7 +1,7 @@
 """The live report of a running run: a small read-only server.
 
-It answers on the loopback interface unless told otherwise, knows three paths, and refuses requests that were not
-addressed to it by its own name: another site's page must not reach it by pointing a name of its own here.
+It listens on the loopback interface by default, serves three paths, and refuses requests that are not addressed to its
+own name, so that the page of another site cannot reach it through a name that points here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Render content as one self-contained HTML file.
 
-Names of files, classes and clusters are hostile text. They reach the page in two ways, both inert: through Jinja2
-with autoescape, and as JSON in which no character can end the script element. And the page's policy lets only the one
-program and the one style run whose hashes it names.
+Names of files, classes and clusters are untrusted text. They reach the page in two ways, both inert: through Jinja2
+with autoescape, and as JSON in which no character can end the script element. The policy of the page allows only the
+one script and the one style sheet whose hashes it lists.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from .content import Pictures, gather
 
 PROGRAMS = {
     "report": (
-        "dom", "palette", "groups", "edits", "thumbs", "cards", "gallery", "map", "tree", "charts", "classes", "live",
-        "report",
+        "dom", "palette", "groups", "edits", "thumbs", "similar", "cards", "gallery", "cut", "map", "tree", "charts",
+        "classes", "live", "report",
     ),
     "compare": ("dom", "palette", "charts", "flow", "compare"),
+    "similar": ("dom", "theme"),
 }  # fmt: skip
 """The files of a page's program, in order."""
 CHART_LIBRARY = "uPlot.iife.min.js"
@@ -84,7 +85,8 @@ def _hashed(text: str) -> str:
 
 def _program(kind: str) -> str:
     parts = "\n".join(_static(f"{name}.js") for name in PROGRAMS[kind])
-    return f"{_static(CHART_LIBRARY)}\n(() => {{\n'use strict';\n{parts}\n}})();\n"
+    library = _static(CHART_LIBRARY) if "charts" in PROGRAMS[kind] else ""
+    return f"{library}\n(() => {{\n'use strict';\n{parts}\n}})();\n"
 
 
 def _static(name: str) -> str:

@@ -59,6 +59,12 @@ def choose_form(images: Tensor, room: float) -> tuple[Form, float]:
     return form, size
 
 
+def native_form(images: Tensor) -> Form:
+    """The form that keeps the most of images (N, C, H, W), whatever it takes."""
+    height, width = images.shape[2:]
+    return _forms(height, width)[0]
+
+
 def _forms(height: int, width: int) -> list[Form]:
     longest = max(height, width)
     native = min(longest, SIDES[0])

@@ -63,6 +63,7 @@ def facts(description: Description, scores: dict[str, Any] | None, seconds: floa
         ("Steps", f"{steps:,}"),
         ("Seed", _seed(description, scores)),
         ("Threads", str(description.config.threads)),
+        ("Precision", description.config.precision),
         ("Version", description.program),
     ]
 

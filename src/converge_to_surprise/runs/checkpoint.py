@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from ..config import Config
+from ..config.checks import is_number
 from ..config.memory import check_memory
+from ..config.settings import MAX_OUTPUTS
 from ..config.storage import flush_folder, read_bounded, read_json, write_atomically, write_json
 from ..model.network import ClusterNetwork
-from ..model.validation import check_merge_result, check_tensors, is_count, is_number, outline, require
+from ..model.validation import check_merge_result, check_tensors, is_count, outline, require
 from ..search import guided, schedule
 from ..search.optimizer import PREFIX
 from ..search.restarts import best_part
@@ -175,12 +177,12 @@ def _check_networks(snapshot: Snapshot, config: Config, channels: int) -> Cluste
     """Refuse networks that do not fit their description; returns the outline of the current one."""
     tensors, data = snapshot
     require(all(is_count(data[name]) and data[name] >= 1 for name in ("heads", "n_outputs")), "heads or outputs")
-    require(data["heads"] <= 256 and data["n_outputs"] <= max(4096, config.max_clusters), "heads or outputs")
+    require(data["heads"] <= 256 and data["n_outputs"] <= MAX_OUTPUTS, "heads or outputs")
     network = outline(config, channels, data["n_outputs"], data["heads"])
     check_tensors(network, tensors, "network.")
     if data["merge"] is not None:
         n_outputs = tensors["unmerged.head.bias"].numel()
-        require(2 <= n_outputs <= config.max_clusters, "unmerged.head.bias")
+        require(2 <= n_outputs <= MAX_OUTPUTS, "unmerged.head.bias")
         check_tensors(outline(config, channels, n_outputs, 1), tensors, "unmerged.")
         check_merge_result(data["merge"], n_outputs)
     return network
@@ -194,16 +196,20 @@ def check_position(snapshot: Snapshot, config: Config, images: int) -> None:
     require(data["step"] <= each * config.n_init, "step")
     require(len(data["balance"]) == (index if config.n_init > 1 else 0), "balance")
     upcoming = next(itertools.islice(schedule.steps(config, images), done, None)) if index < config.n_init else None
-    neighbors = tensors.get("neighbors")
-    if upcoming is not None and not upcoming.first and upcoming.kind in ("relaxed", "refine", "consolidate"):
+    neighbors, targets = tensors.get("neighbors"), tensors.get("targets")
+    if upcoming is not None and not upcoming.first and upcoming.kind in ("graph", "relaxed", "refine", "consolidate"):
         require(data["optimizer"] is not None, "optimizer")
         require(neighbors is not None or upcoming.kind == "consolidate", "neighbors")
+        require(targets is not None or upcoming.kind != "graph", "targets")
     if upcoming is not None and not upcoming.first and upcoming.kind == "guided":
         require(f"{guided.PREFIX}updates" in tensors, f"{guided.PREFIX}updates")
     if neighbors is not None:
         require(neighbors.dtype == torch.int64 and neighbors.ndim == 2 and len(neighbors) == images, "neighbors")
         inside = neighbors.numel() == 0 or (int(neighbors.min()) >= 0 and int(neighbors.max()) < images)
         require(neighbors.numel() > 0 and inside, "neighbors")
+    if targets is not None:
+        require(targets.dtype == torch.int64 and targets.shape == (images, config.relaxed.heads), "targets")
+        require(int(targets.min()) >= -1 and int(targets.max()) < MAX_OUTPUTS, "targets")
 
 
 def _check_optimizer(data: dict[str, Any], tensors: dict[str, Tensor], network: ClusterNetwork) -> None:

@@ -19,7 +19,7 @@ from .folder import Description, RunFolder
 
 
 class Prepared(NamedTuple):
-    """What a search on stored features works on, and what made it."""
+    """The input of a search on stored features, and the encoder that computed it."""
 
     items: Tensor
     """float16 (N, sides, copies, components)"""

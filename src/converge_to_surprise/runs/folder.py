@@ -12,6 +12,7 @@ RUN/training.safetensors the probabilities of every cluster for every training i
 RUN/projection.safetensors the principal components of a backbone's features (runs with a backbone)
 RUN/clusters.json       names, merges and noise marks (after `cts relabel`)
 RUN/report.html         the report page (when finished)
+RUN/duplicates.csv      images that show the same picture twice
 RUN/quarantine.csv      skipped files with the reason (folders of pictures)
 """
 
@@ -28,12 +29,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from ..config import Config
 from ..config.files import overlay, to_dict, typed
 from ..config.images import LabelSource
-from ..config.storage import check_folder_target, read_json, write_atomically, write_json, wrong_version
+from ..config.storage import check_folder_target, locked, read_json, write_atomically, write_json, wrong_version
 from ..config.text import parse_json
 from ..model.feature_recipe import FeatureRecipe
 from ..search.record import Record
@@ -111,17 +112,18 @@ class RunFolder:
         self.training = path / "training.safetensors"
         self.projection = path / "projection.safetensors"
         self.annotations = path / "clusters.json"
+        self.duplicates = path / "duplicates.csv"
         self.quarantine = path / "quarantine.csv"
         self.report = path / "report.html"
         self.force = False
         """Whether an earlier run in this folder may be overwritten."""
-        self._lock = FileLock(path / LOCK, timeout=0)  # reentrant within one RunFolder object
+        self._lock = FileLock(path / LOCK)  # reentrant within one RunFolder object
 
     @property
     def _files(self) -> tuple[Path, ...]:
         """The files of a run, in the order in which an earlier run is removed."""
         result = (self.result, self.labels, self.exemplars, self.model, self.outputs, self.training, self.projection)
-        return (*result, self.annotations, self.quarantine, self.report, self.history, self.config)
+        return (*result, self.annotations, self.duplicates, self.quarantine, self.report, self.history, self.config)
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
@@ -182,16 +184,8 @@ class RunFolder:
         """Lock the folder for this process; the lock ends with the process."""
         if self.path.is_dir() and not os.access(self.path, os.W_OK | os.X_OK):  # the lock could be there already
             raise ValueError(f"cannot write to {self.path}: the folder is not writable")
-        try:
-            self._lock.acquire()
-        except Timeout:
-            raise ValueError(f"another process is working on {self.path}; wait for it or stop it first") from None
-        except OSError as error:
-            raise ValueError(f"cannot write to {self.path}: {error.strerror}") from None
-        try:
+        with locked(self._lock, self.path):
             yield
-        finally:
-            self._lock.release()
 
     def describe(self, description: Description) -> None:
         """Write config.json."""

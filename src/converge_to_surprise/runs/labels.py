@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from ..config.storage import read_csv, write_atomically
+from ..config.storage import csv_bytes, read_csv, write_atomically
 from ..data.skipped import SkippedFile
 from ..model.cluster_model import Model, Prediction
 from ..model.exemplars import Choices, Exemplar, find_exemplars
@@ -65,12 +63,12 @@ def write_labels(path: Path, fitted: Fitted, names: Sequence[str] | None) -> Non
     images: Sequence[str | int] = names if names is not None else range(len(outputs.winner))
 
     def pieces() -> Iterator[bytes]:
-        yield _encoded([[*columns("image" if names is None else "path", model), "subcluster"]])
+        yield csv_bytes([[*columns("image" if names is None else "path", model), "subcluster"]])
         for start in range(0, len(images), ROWS):
             some = slice(start, start + ROWS)
             found = rows(model.interpret(Outputs(*(column[some] for column in outputs))), images[some], model)
             finest = [-1] * len(images[some]) if unmerged is None else unmerged.winner[some].tolist()
-            yield _encoded([*row, subcluster] for row, subcluster in zip(found, finest, strict=True))
+            yield csv_bytes([*row, subcluster] for row, subcluster in zip(found, finest, strict=True))
 
     write_atomically(path, pieces())
 
@@ -91,7 +89,7 @@ def write_exemplars(path: Path, fitted: Fitted, names: Sequence[str] | None) -> 
         for one in find_exemplars(choices)
     ]
     header = [name if name != "image" or names is None else "path" for name in Exemplar._fields]
-    write_atomically(path, _encoded([header, *lines]))
+    write_atomically(path, csv_bytes([header, *lines]))
 
 
 class SavedOutputs(NamedTuple):
@@ -205,15 +203,9 @@ def _within(values: Tensor, low: float, high: float) -> bool:
 
 def write_quarantine(path: Path, quarantine: Sequence[SkippedFile]) -> None:
     """The skipped files and the reasons."""
-    write_atomically(path, _encoded([QUARANTINE_COLUMNS, *quarantine]))
+    write_atomically(path, csv_bytes([QUARANTINE_COLUMNS, *quarantine]))
 
 
 def read_quarantine(path: Path) -> list[SkippedFile]:
     """The skipped files that ``write_quarantine`` listed; none if there is no list."""
     return [SkippedFile(*(row.get(name) or "" for name in QUARANTINE_COLUMNS)) for row in read_csv(path)]
-
-
-def _encoded(lines: Iterable[Iterable[Any]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
-    return text.getvalue().encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""One file at a time: copied, linked, moved or put back. Nothing is overwritten, and no file is ever in no place."""
+"""Copy, link, move or put back one file. Nothing is overwritten, and the file is in at least one place at any time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PART = ".cts-sort.part"
 CHANGED = "it was changed while pictures were sorted"
 GONE = "it vanished while pictures were sorted"
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""Errors that every other file would meet, too."""
+"""Errors that would occur for every other file too."""
 
 
 class Skip(Exception):  # noqa: N818 - not an error: the next file follows
@@ -29,7 +29,7 @@ class Skip(Exception):  # noqa: N818 - not an error: the next file follows
 
 
 class State(NamedTuple):
-    """Tells a file from another one and from itself after a change."""
+    """Differs for another file and for the same file after a change."""
 
     size: int
     mtime_ns: int
@@ -108,7 +108,7 @@ def same_time(first: int, second: int) -> bool:
 
 def _move(origin: str, target: Path, planned: State, part: Path) -> None:
     try:
-        # Takes whatever has the name at that moment, so that no file replaced just before is deleted.
+        # Moves the file that has the name at this moment, so that a file that replaced it is not deleted.
         os.rename(origin, target)
     except OSError as error:
         if error.errno != errno.EXDEV:
@@ -121,10 +121,10 @@ def _move(origin: str, target: Path, planned: State, part: Path) -> None:
 
 
 def _remove_copied(origin: str, target: Path, planned: State) -> None:
-    """Remove a file that is whole and flushed in its new place.
+    """Remove a file whose copy is complete and flushed.
 
-    If it is gone, another process took it; the copy stays, because it may be the only one left. A stop between the
-    statements leaves both files, never none.
+    If it is missing, another process removed it; the copy stays, because it may be the only one left. A kill between
+    the statements leaves both files, never none.
     """
     try:
         if State.of(origin, follow=False) != planned:
@@ -160,7 +160,7 @@ def _flush(path: Path) -> None:
 
 
 def _rename_new(old: Path, new: str) -> None:
-    """Rename a file; raises Skip if the new name is taken. A stop in the middle leaves both names."""
+    """Rename a file; raises Skip if the new name is taken. A kill in between leaves both names."""
     try:
         os.link(old, new, follow_symlinks=False)
     except FileExistsError:

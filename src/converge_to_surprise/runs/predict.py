@@ -13,7 +13,6 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -21,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from ..config.storage import check_file_target, errors_name, flush_folder, read_csv, read_json, write_json
+from ..data.cache import Progress
 from ..data.source import CHUNK, Source
 from ..distributed.group import current
 from ..model.cluster_model import Model, Prediction
@@ -29,7 +29,6 @@ from .labels import QUARANTINE_COLUMNS, columns, rows
 from .load import load_model
 
 SAVE_SECONDS = 2.0
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -130,11 +129,13 @@ class Job(NamedTuple):
 
 
 def predict_as_worker(job: list[Any], options: dict[str, Any]) -> None:
-    """The share of another process."""
-    told = Job(*job)
-    model = load_model(Path(told.run), told.n_clusters)
-    source = Source.open(told.source, model.shape, told.split, None if told.data_dir is None else Path(told.data_dir))
-    predict(model, source, Path(told.out), TableOptions(**options), told.identity, lambda done, total: None)
+    """Write the share of a worker."""
+    wanted = Job(*job)
+    model = load_model(Path(wanted.run), wanted.n_clusters)
+    source = Source.open(
+        wanted.source, model.shape, wanted.split, None if wanted.data_dir is None else Path(wanted.data_dir)
+    )
+    predict(model, source, Path(wanted.out), TableOptions(**options), wanted.identity, lambda done, total: None)
 
 
 def model_identity(path: Path) -> str:

@@ -17,7 +17,7 @@ PLAIN_SECONDS = 5.0
 
 
 class _Display:
-    """A bar in a terminal; elsewhere a line now and then."""
+    """A bar in a terminal; elsewhere a line every few seconds."""
 
     def __init__(self, console: Console, columns: Sequence[ProgressColumn], transient: bool = False) -> None:
         self._console = console

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from ..config.checks import is_number
 from ..config.storage import read_json
 from ..model.merge_tree import Level
 from ..model.verdict import Strength, Verdict
@@ -19,22 +20,22 @@ def read_result(path: Path) -> dict[str, Any]:
     rows = result.get("clusters")
     if not isinstance(rows, list) or not all(isinstance(row, dict) and _has_figures(row) for row in rows):
         raise ValueError(f"{path} is damaged: it does not list the clusters")
-    if not _is_number(result.get("seconds")):
+    if not is_number(result.get("seconds")):
         raise ValueError(f"{path} is damaged: it has no time")
     if (inits := result.get("initializations")) is not None and not _are_initializations(inits):
         raise ValueError(f"{path} is damaged: its initializations are not valid")
-    if not _is_verdict(result.get("verdict")):
+    if not is_verdict(result.get("verdict")):
         raise ValueError(f"{path} is damaged: it has no verdict")
     if (merged := result.get("merge")) is not None and not (isinstance(merged, dict) and _are_levels(merged)):
         raise ValueError(f"{path} is damaged: its levels are not valid")
     for name in result.keys() - {"clusters", "order", "merge", "verdict", "initializations", "versions"}:
-        if result[name] is not None and not _is_number(result[name]):
+        if result[name] is not None and not is_number(result[name]):
             raise ValueError(f"{path} is damaged: {name} is not a number")
     return result
 
 
 def _has_figures(row: dict[str, Any]) -> bool:
-    return _is_number(row.get("nats")) and isinstance(row.get("size"), int) and row["size"] >= 0
+    return is_number(row.get("nats")) and isinstance(row.get("size"), int) and row["size"] >= 0
 
 
 def _are_initializations(value: object) -> bool:
@@ -43,10 +44,11 @@ def _are_initializations(value: object) -> bool:
     seeds, found, selected = value.get("seeds"), value.get("balance"), value.get("selected")
     if not isinstance(seeds, list) or not isinstance(found, list) or not isinstance(selected, int):
         return False
-    return 0 <= selected < len(seeds) == len(found) and all(map(_is_number, [*seeds, *found]))
+    return 0 <= selected < len(seeds) == len(found) and all(map(is_number, [*seeds, *found]))
 
 
-def _is_verdict(value: object) -> bool:
+def is_verdict(value: object) -> bool:
+    """Whether plain data are those of a verdict."""
     if not isinstance(value, dict) or value.get("strength") not in get_args(Strength):
         return False
     lists = [value.get("reasons"), value.get("advice")]
@@ -55,9 +57,11 @@ def _is_verdict(value: object) -> bool:
 
 def _are_levels(merged: dict[str, Any]) -> bool:
     levels = merged.get("levels")
-    if not isinstance(levels, list) or not isinstance(merged.get("n_clusters"), int):
+    if not isinstance(levels, list) or not isinstance(merged.get("steps"), list):
         return False
-    return all(isinstance(level, list) and len(level) == 5 and all(map(_is_number, level)) for level in levels)
+    if not isinstance(merged.get("n_clusters"), int):
+        return False
+    return all(isinstance(level, list) and len(level) == 5 and all(map(is_number, level)) for level in levels)
 
 
 def verdict_of(result: dict[str, Any]) -> Verdict:
@@ -70,7 +74,8 @@ def levels_of(result: dict[str, Any]) -> str:
     merged = result["merge"]
     if merged is None:
         return ""
-    return levels_text([Level(*level) for level in merged["levels"]], merged["n_clusters"]).removeprefix("levels: ")
+    levels = [Level(*level) for level in merged["levels"] if level[0] <= len(merged["steps"]) + 1]
+    return levels_text(levels, merged["n_clusters"]).removeprefix("levels: ")
 
 
 def levels_text(levels: Sequence[Level], n_clusters: int) -> str:
@@ -78,13 +83,15 @@ def levels_text(levels: Sequence[Level], n_clusters: int) -> str:
 
     >>> levels_text([Level(10, 1.2, 2.1, 0.97, 0.8), Level(4, 0.9, 1.2, 0.99, 0.9)], 10)
     'levels: 10 clusters (selected, evidence 1.20), 4 (0.90)'
+    >>> levels_text([Level(1, 1.2, 0, 1, 1), Level(4, 0.9, 1.2, 0.99, 0.9)], 1)
+    'levels: 1 cluster (selected, evidence 1.20), 4 (0.90)'
     """
     if all(level.n_clusters == n_clusters for level in levels):
         return ""
     parts: list[str] = []
     for level in levels:
         chosen = "selected, evidence " if level.n_clusters == n_clusters else ""
-        unit = " clusters" if not parts else ""
+        unit = "" if parts else " cluster" if level.n_clusters == 1 else " clusters"
         parts.append(f"{level.n_clusters}{unit} ({chosen}{level.evidence:.2f})")
     return f"levels: {', '.join(parts)}"
 
@@ -99,7 +106,3 @@ def selection_text(initializations: dict[str, Any]) -> str:
     number, seed = f"{selected + 1} of {len(found)}", initializations["seeds"][selected]
     best = f"its clusters are the best balanced, {found[selected]} against {others}"
     return f"initialization {number} (seed {seed}): {best}"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300

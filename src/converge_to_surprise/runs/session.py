@@ -20,6 +20,7 @@ from ..config.presets import canonical
 from ..config.storage import write_json
 from ..data import datasets
 from ..data.datasets import Dataset
+from ..data.near_duplicates import near_duplicates
 from ..data.store import ImageStore, fingerprint
 from ..distributed import launch
 from ..distributed.errors import WorkerLost
@@ -36,6 +37,7 @@ from ..search.record import Record
 from ..search.restarts import Restarts
 from . import checkpoint
 from .checkpoint import check_position, check_snapshot
+from .duplicates import write_duplicates
 from .features import Prepared, prepare, save_projection
 from .folder import Description, RunFolder
 from .interruption import Interruption, interruptible
@@ -80,7 +82,7 @@ def begin(
     check_device_memory(search.config, dataset.train.images.shape)
     run.make()
     with run.locked():
-        run.check_free()  # again: another process may have been faster
+        run.check_free()  # again: another process may have begun a run meanwhile
         run.clear()
         images = dataset.train.images
         channels, height, width = images.shape[1:]
@@ -197,6 +199,10 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, readers: list[Read
         run.sweep()
         checkpoint.tidy(run.checkpoints, search.step)  # first: the history must never be shorter than a checkpoint
         run.truncate_history(search.step)
+        if not run.duplicates.is_file():
+            with interruption.allowed():
+                found = near_duplicates(dataset.train.images)
+            write_duplicates(run.duplicates, found, dataset.train.names)
         group = current()
         if not group.is_single:
             launch.send_command(group, "train", {"description": description.plain()})

@@ -1,18 +1,16 @@
 """``cts sort``: a folder for every cluster, with its pictures: copies, links, or the files themselves.
 
-First every picture gets its place in a plan, then the plan is written to the journal, then it is carried out.
+First a plan gives every picture its place, then the plan is written to the journal, then it is carried out.
 """
 
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +18,8 @@ from typing import NamedTuple
 
 import torch
 
-from ..config.storage import write_atomically
+from ..config.storage import csv_bytes, write_atomically
+from ..data.cache import Progress
 from ..data.skipped import SkippedFile
 from ..data.source import Source, SourceChunk
 from ..model.cluster_model import Model
@@ -28,9 +27,8 @@ from . import sort_journal as journal
 from .labels import write_quarantine
 from .place_file import GONE, PART, How, Skip, State, place, write_png
 from .sort_journal import Entry
-from .source_bounds import Territory
+from .source_bounds import MoveScope
 
-Progress = Callable[[int, int], None]
 TABLE = "sorted.csv"
 """Which file went where."""
 SKIPPED = "quarantine.csv"
@@ -41,7 +39,7 @@ KEPT = "kept.csv"
 
 @dataclass(frozen=True)
 class SortOptions:
-    """What a user wants to be done with the pictures."""
+    """What is done with the pictures, and where."""
 
     into: Path
     """New folder for the clusters' folders."""
@@ -53,7 +51,7 @@ class SortOptions:
 
 
 class Placed(NamedTuple):
-    """An image and the place that it gets."""
+    """An image and its place."""
 
     name: str | int
     """What the user calls it: its path within the source, or its number in an array."""
@@ -79,12 +77,12 @@ class Plan:
 
 @contextmanager
 def claimed(into: Path) -> Iterator[None]:
-    """Make the folder and hold it for this process; if nothing is begun in it, it is as before at the end."""
+    """Make and lock the folder; if no sort is begun in it, it is removed again at the end."""
     journal.check_free(into)
     new = not into.exists()
     into.mkdir(parents=True, exist_ok=True)
-    with journal.locked(into):
-        journal.check_free(into)  # another sort may have been faster
+    with journal.lock(into):
+        journal.check_free(into)  # another sort may have begun meanwhile
         try:
             yield
         finally:
@@ -167,7 +165,7 @@ def _place(item: Placed, source: Source, options: SortOptions) -> int | None:
 def folder_name(model: Model, cluster: int) -> str:
     """The folder of a cluster: its number, and its name if a person gave it one.
 
-    A name is cut down to what every file system takes.
+    Characters that a file system may refuse are replaced.
     """
     if cluster < 0:
         return "noise"
@@ -184,12 +182,12 @@ def _eligible(source: Source, how: How) -> tuple[Source, list[SkippedFile]]:
     listing = source.listing
     if listing is None:
         return source, []
-    territory = Territory.of(source) if how == "move" else None
+    scope = MoveScope.of(source) if how == "move" else None
     kept: list[int] = []
     skipped: list[SkippedFile] = []
     known: set[str] = set()
     for position, path in enumerate(listing.paths):
-        reason = territory.why_not_move(path) if territory is not None else None
+        reason = scope.why_not_move(path) if scope is not None else None
         if path in known:
             reason = "it is listed more than once"
         known.add(path)
@@ -202,20 +200,20 @@ def _eligible(source: Source, how: How) -> tuple[Source, list[SkippedFile]]:
 
 
 def _origin(chunk: SourceChunk, row: int, how: How, now: int) -> tuple[str | None, State]:
-    """Where an image comes from, and what it is now."""
+    """The file of an image, if it has one, and its state."""
     if chunk.paths is None:
         return None, State(-1, now, 0)
     return chunk.paths[row], State.of(chunk.paths[row], follow=how != "move")
 
 
 class _Names:
-    """Names within folders, each given once: pictures from different folders may have the same name."""
+    """Unique names within folders: pictures from different folders may have the same name."""
 
     def __init__(self) -> None:
         self._taken: Counter[tuple[str, str]] = Counter()
 
     def free(self, folder: str, name: str) -> str:
-        """The name, or the name with a number. Upper and lower case are one where a file system takes them so."""
+        """The name, or the name with a number. Case is ignored, as some file systems do."""
         stem, ending = os.path.splitext(name)
         free, key = name, (folder, name.casefold())
         while (folder, free.casefold()) in self._taken:
@@ -230,14 +228,6 @@ def _write_tables(into: Path, done: Sequence[Placed], skipped: Sequence[SkippedF
         [item.name if item.entry.origin is None else item.entry.origin, item.entry.to, item.cluster, sure]
         for item, sure in ((item, f"{item.confidence:.6f}") for item in done)
     )
-    _write_csv(into / TABLE, ["from", "to", "cluster", "confidence"], rows)
+    write_atomically(into / TABLE, csv_bytes([("from", "to", "cluster", "confidence"), *rows]))
     if skipped:
         write_quarantine(into / SKIPPED, skipped)
-
-
-def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(columns)
-    table.writerows(rows)
-    write_atomically(path, text.getvalue().encode("utf-8", "surrogateescape"))

@@ -1,8 +1,8 @@
-"""The journal of a sort: everything that it is going to do, on disk before the first file is touched.
+"""The journal of a sort: the whole plan, on disk before the first file is touched.
 
-Lines of JSON: a head, one line per file, a line that says that the list is whole; then what was skipped, and a last
-line when all is done. Where a file is follows from the two places that its line names, so that nothing needs to be
-written between two moves.
+Lines of JSON: a header, one line per file, a line that marks the list as complete; then a line for every skipped file,
+and a last line at the end. How far a move got follows from the two paths in its line, so nothing needs to be written
+between two moves.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple, get_args
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
-from ..config.storage import flush_folder
+from ..config.storage import flush_folder, locked
 from ..config.text import parse_json
 from .place_file import How, State
 
@@ -35,7 +35,7 @@ class Entry(NamedTuple):
     to: str
     """FOLDER/NAME within the folder of the sort."""
     state: State
-    """What the file was when it was planned; of an image of an array only the time is known, the size is -1."""
+    """State of the file when it was planned; an image of an array has only a time, its size is -1."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,9 @@ class Journal:
     done: bool
 
 
-@contextmanager
-def locked(into: Path) -> Iterator[None]:
-    """Hold a folder of sorted pictures for this process; the lock goes with the process, however it ends."""
-    lock = FileLock(into / LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise ValueError(f"another process is working on {into}; wait for it or stop it first") from None
-    except OSError as error:
-        raise ValueError(f"cannot write to {into}: {error.strerror}") from None
-    try:
-        yield
-    finally:
-        lock.release()
+def lock(into: Path) -> AbstractContextManager[None]:
+    """Hold a folder of sorted pictures for this process; the lock ends with the process."""
+    return locked(FileLock(into / LOCK), into)
 
 
 def check_free(into: Path) -> None:
@@ -90,7 +79,7 @@ class Writer:
     @classmethod
     @contextmanager
     def begin(cls, into: Path, how: How, entries: Sequence[Entry]) -> Iterator[Writer]:
-        """Write the whole plan and flush it to disk; whatever follows may be interrupted at any moment."""
+        """Write the whole plan and flush it to disk; after that the sort may be interrupted at any moment."""
         path = into / JOURNAL
         with path.open("x", encoding="utf-8") as file:
             try:
@@ -127,7 +116,7 @@ def read(into: Path) -> Journal:
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot read {path}: {error}") from None
     if lines and not lines[-1].endswith("\n"):
-        lines.pop()  # a kill came while it was written
+        lines.pop()  # a kill interrupted its writing
     begun = lines.index(BEGUN) if BEGUN in lines else None
     if begun is None:
         if any(entry.name not in (LOCK, JOURNAL) for entry in into.iterdir()):

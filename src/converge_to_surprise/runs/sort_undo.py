@@ -1,4 +1,4 @@
-"""``cts sort --undo``: put back what a sort moved, remove what it made, and never anything else."""
+"""``cts sort --undo``: put back what a sort moved and remove what it made, nothing else."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from ..config.storage import flush_folder
+from ..data.cache import Progress
 from ..data.skipped import SkippedFile
 from . import sort_journal as journal
 from .labels import write_quarantine
@@ -18,11 +19,9 @@ from .place_file import PART, How, Skip, put_back, same_file, same_time
 from .sort import KEPT, SKIPPED, TABLE
 from .sort_journal import Entry, Journal
 
-Progress = Callable[[int, int], None]
-
 
 class Undone(NamedTuple):
-    """What was done."""
+    """The result of an undo."""
 
     files: int
     """Files that are back where they were, or copies and links that are gone."""
@@ -32,12 +31,12 @@ class Undone(NamedTuple):
 
 
 def undo(into: Path, progress: Progress) -> Undone:
-    """Take a sort back, whether it is finished, was interrupted, or its undoing was. May be repeated at any time."""
+    """Undo a sort, finished or interrupted, or continue an interrupted undo. May be repeated at any time."""
     if not into.is_dir():
         raise ValueError(f"--undo is {into}, but there is no such folder")
     if not (into / journal.JOURNAL).exists() and any(path.name != journal.LOCK for path in into.iterdir()):
         raise ValueError(f"--undo is {into}, which holds no {journal.JOURNAL}: no sort was made there")
-    with journal.locked(into):
+    with journal.lock(into):
         found = journal.read(into) if (into / journal.JOURNAL).exists() else None
         if found is None or not found.begun:  # stopped before it touched a file
             _remove_rest(into, [])
@@ -95,7 +94,7 @@ def _move_back(target: Path, origin: str, part: str) -> None:
         raise Skip("it is no longer a file")
     if not os.path.lexists(origin):
         put_back(target, origin, Path(origin).with_name(part))
-    elif same_file(target, origin):  # a kill came between the file's arrival here or there and its removal
+    elif same_file(target, origin):  # a kill came between the copy and the removal
         target.unlink()
     else:
         raise Skip(f"{origin} exists; both files stay")
@@ -124,7 +123,7 @@ def _part_name(into: Path) -> str:
 
 
 def _clean_origins(entries: Iterable[Entry], into: Path) -> None:
-    """Remove copies that a kill left half way, and flush the folders to which files came back."""
+    """Remove incomplete copies of a killed undo, and flush the folders to which files were moved back."""
     for folder in {os.path.dirname(entry.origin) for entry in entries if entry.origin is not None}:
         (Path(folder) / _part_name(into)).unlink(missing_ok=True)
         flush_folder(Path(folder))
@@ -134,7 +133,7 @@ def _remove_rest(into: Path, folders: Iterable[str]) -> None:
     """Remove what a sort made besides files: empty folders and tables, and the journal when they are gone."""
     (into / PART).unlink(missing_ok=True)
     for folder in folders:
-        with contextlib.suppress(OSError):  # the user keeps something in it
+        with contextlib.suppress(OSError):  # it holds files of the user
             (into / folder).rmdir()
     for name in (TABLE, SKIPPED, KEPT):
         for unfinished in into.glob(f".{name}.*"):

@@ -1,4 +1,4 @@
-"""What lies within a source of pictures itself, and what is only reached from it by links."""
+"""Which files belong to a source of pictures itself, and which are reached only by links."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..data.source import Source
 
 
 @dataclass(frozen=True)
-class Territory:
-    """The folder that a sort by moving may take files from: the source, or the folder of a table of paths."""
+class MoveScope:
+    """The folder from which a sort may move files: the source, or the folder of a table of paths."""
 
     base: str
     """Absolute path of that folder as the user named it."""
@@ -21,8 +21,8 @@ class Territory:
     _parents: dict[str, bool] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, source: Source) -> Territory:
-        """Look through the folder. Folders reached by links are looked into where the source reads them, too."""
+    def of(cls, source: Source) -> MoveScope:
+        """Search the folder for links; folders behind links too, if the source reads them."""
         is_folder = os.path.isdir(source.name)
         base = os.path.abspath(source.name if is_folder else os.path.dirname(os.path.abspath(source.name)))
         return cls(base, _survey(base, follow=is_folder)[1])
@@ -38,11 +38,11 @@ class Territory:
         return None
 
     def _holds(self, folder: str) -> bool:
-        """Whether the way from the base to a folder exists without any link."""
+        """Whether a folder is below the base and no part of its path is a link."""
         if folder not in self._parents:
-            way = os.path.relpath(folder, self.base)
-            inside = way != os.pardir and not way.startswith(os.pardir + os.sep)
-            straight = os.path.normpath(os.path.join(os.path.realpath(self.base), way))
+            relative = os.path.relpath(folder, self.base)
+            inside = relative != os.pardir and not relative.startswith(os.pardir + os.sep)
+            straight = os.path.normpath(os.path.join(os.path.realpath(self.base), relative))
             self._parents[folder] = inside and os.path.realpath(folder) == straight
         return self._parents[folder]
 

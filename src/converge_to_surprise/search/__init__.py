@@ -1,1 +1,1 @@
-"""What changes the network: evolution, the relaxed search, merging, consolidation, and the loop over them."""
+"""Everything that changes the network: evolution, the relaxed search, merging, consolidation, and their loop."""

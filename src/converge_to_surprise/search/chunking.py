@@ -32,17 +32,21 @@ FLOAT_BYTES = 4
 
 
 def resolve_hardware(config: Config, images: Tensor) -> Config:
-    """The configuration with the device and the chunk size filled in.
+    """The configuration with the device, the precision and the chunk size filled in.
 
     It is saved with the run, so that the run is continued in the same way.
     """
     devices.check(config.device)
     device = torch.device(devices.resolve(config.device))
     precision.check(config.precision, device)
+    asked = config.precision
+    if config.views.stored and asked == "auto":  # without convolutions 16 bits gain nothing
+        asked = "float32"
+    config = replace(config, device=str(device), precision=precision.resolve(asked, device))
     settings = config.evolution
     if not settings.chunk_size:
         settings = replace(settings, chunk_size=best_chunk_size(device, images.shape, config))
-    return replace(config, device=str(device), evolution=settings)
+    return replace(config, evolution=settings)
 
 
 def best_chunk_size(device: torch.device, images: Sequence[int], config: Config) -> int:

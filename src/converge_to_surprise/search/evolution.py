@@ -111,7 +111,7 @@ def centered_ranks(scores: Tensor) -> Tensor:
 
 
 def tell(theta: Tensor, scores: Tensor, generation: Generation) -> Tensor:
-    """θ after the update of eq. 8. Decay, like noise, touches the perturbed parameters only."""
+    """θ after the update of eq. 8. Decay, like noise, applies to the perturbed parameters only."""
     settings = generation.settings
     if scores.shape != (settings.population,):
         raise ValueError(f"{tuple(scores.shape)} scores for a population of {settings.population}")

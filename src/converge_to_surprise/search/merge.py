@@ -182,8 +182,8 @@ def select_head(trees: list[MergeTree], neighbor_counts: Tensor, labels: Labels,
     """
     typical = typical_boundaries(trees)
     most = max(tree.n_clusters for tree in trees)
-    levels = find_levels(evidence_curve(trees, labels))
-    n_clusters = min(config.n_clusters or (levels[0].n_clusters if levels else 1), most)
+    levels = find_levels(evidence_curve(trees, labels, config.merge.evidence == "step"))
+    n_clusters = min(config.n_clusters or levels[0].n_clusters, most)
     able = [tree.n_clusters >= n_clusters for tree in trees]
     information = [
         float(surprise.mutual_information(grouped(counts, tree.groups(n_clusters)))) if fine else 0.0

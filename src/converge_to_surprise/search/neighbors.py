@@ -4,15 +4,17 @@ The two views of one image teach the search which changes of a picture carry no 
 changes that somebody programmed; the difference between an image and its nearest neighbor is one that the collection
 itself contains. So in a fraction of the pairs view j comes from a neighbor of the image.
 
-Images are processed in stretches of rows, so that beside the result no memory grows with their number.
+Images are processed in stretches of rows, so that beside the result no memory grows with their number: the points at
+which many images are compared lie in a temporary file.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from sklearn.neighbors import NearestNeighbors
@@ -25,7 +27,8 @@ from ..core.views import background, to_float
 from ..distributed.group import current
 from ..model.inference import view_features
 from ..model.network import ClusterNetwork
-from .sampler import LIMIT
+from . import cell_search
+from .sampler import LIMIT, announce
 
 SIDE = 32
 """Larger images are compared at about this size."""
@@ -34,13 +37,15 @@ COMPONENTS = 50
 SAMPLE = 5000
 """Images from which the principal components are computed."""
 POOL = 60_000
-"""Neighbors are searched among at most this many images, so that the cost grows linearly with the number of images."""
+"""Features are whitened on at most this many images, and merging looks at as many."""
+EXACT = 20_000
+"""Up to this many images are compared with all others; with more, neighbors are searched in cells."""
 QUERY_ROWS = 256
 """Images that scikit-learn compares at a time."""
 ROWS = 64 * QUERY_ROWS
 """Images whose neighbors are searched in one call."""
-POOL_BYTES = 2**29
-"""The pool's pixels are kept in memory if they take no more than this."""
+POINT_BYTES = 2**26
+"""Points that take more than this are kept in a temporary file."""
 
 Embedding = Callable[[Tensor], Tensor]
 """From uint8 images (n, C, H, W) to points (n, D) whose distance measures how different they look."""
@@ -56,36 +61,24 @@ def stretches(rows: int, least: int = ROWS) -> Iterator[tuple[int, int]]:
     return ((start, rows if start == starts[-1] else start + least) for start in starts)
 
 
-class NeighborPool(NamedTuple):
-    """The points among which neighbors are searched."""
+def exact_neighbors(points: Tensor, count: int, threads: int) -> Tensor:
+    """Positions of the nearest other points of every point (N, D), nearest first, split among the processes. (N, count)
 
-    points: Tensor
-    """(n, D)"""
-    positions: Tensor
-    """Their positions among all images. (n,)"""
-    threads: int
-
-    def search(self, points: Tensor, first: int, count: int) -> Tensor:
-        """Positions of the nearest neighbors of the images ``first``, ``first`` + 1, ... at these points. (n, count)"""
-        index = NearestNeighbors(algorithm="brute").fit(self.points.numpy())
-        with threadpool_limits(self.threads):
-            _, found = index.kneighbors(points.numpy(), n_neighbors=min(count + 1, len(self.positions)))
-        neighbors = self.positions[torch.from_numpy(found)]
+    Fewer columns if there are not so many other points.
+    """
+    group = current()
+    own = group.share(len(points), QUERY_ROWS)
+    index = NearestNeighbors(algorithm="brute").fit(points.numpy())
+    parts = []
+    for start, stop in ((own.start + start, own.start + stop) for start, stop in stretches(len(own))):
+        with threadpool_limits(threads):
+            _, found = index.kneighbors(points[start:stop].numpy(), n_neighbors=min(count + 1, len(points)))
+        neighbors = torch.from_numpy(found)
         # Drop self-matches; otherwise drop the farthest.
-        itself = neighbors == torch.arange(first, first + len(points))[:, None]
+        itself = neighbors == torch.arange(start, stop)[:, None]
         itself[~itself.any(1), -1] = True
-        return neighbors[~itself].reshape(len(points), -1)
-
-    def search_all(self, points: Callable[[int, int], Tensor], total: int, count: int) -> Tensor:
-        """Neighbors of all ``total`` images, nearest first, split among the processes. (N, count)
-
-        ``points``: the points of the images from one position to another.
-        """
-        group = current()
-        own = group.share(total, QUERY_ROWS)
-        edges = [(own.start + start, own.start + stop) for start, stop in stretches(len(own))]
-        found = [self.search(points(start, stop), start, count) for start, stop in edges]
-        return group.gather(torch.cat(found), total, QUERY_ROWS)
+        parts.append(neighbors[~itself].reshape(stop - start, -1))
+    return group.gather(torch.cat(parts), len(points), QUERY_ROWS)
 
 
 def pixel_embedding(images: Tensor, generator: torch.Generator, signed: bool = False) -> Embedding:
@@ -144,7 +137,7 @@ def feature_embedding(items: Tensor) -> Tensor:
 
 
 def pool_positions(images: int, seed: int) -> Tensor:
-    """Sorted positions of the images among which neighbors are searched."""
+    """Sorted positions of the images from which features are whitened and merging takes its evidence."""
     generator = rng.torch_generator(seed, "pool")
     return torch.randperm(images, generator=generator)[:POOL].sort().values
 
@@ -155,73 +148,86 @@ def nearest_neighbors(
     threads: int,
     network: ClusterNetwork | None = None,
     features: Tensor | None = None,
+    count: int | None = None,
 ) -> Tensor:
-    """Neighbors of every image (N, config.relaxed.neighbors): by pixels or, given a network, by its features.
+    """Neighbors of every image, by pixels or, given a network, by its features. (N, count)
 
-    ``features``: both views' features of all images (N, 2, D), if they are known.
+    Up to ``EXACT`` images the search is exact. ``features``: both views' features of all images (N, 2, D), if they
+    are known. ``count``: by default config.relaxed.neighbors.
     """
-    positions = pool_positions(len(images), config.seed)
-    count = config.relaxed.neighbors
+    count = config.relaxed.neighbors if count is None else count
     if config.views.stored:  # a head does not change the features of the images
         network = None
     if network is not None and len(images) <= LIMIT:
-        both = view_features(network, images, config.views) if features is None else features
-        mean = both.mean(1)
+        mean = (view_features(network, images, config.views) if features is None else features).mean(1)
         points = Whitening.of(mean)(mean)
-        return NeighborPool(points[positions], positions, threads).search_all(
-            lambda a, b: points[a:b], len(images), count
-        )
-    embedding, pooled = embed_pool(network, images, positions, config)
-    pool = NeighborPool(pooled, positions, threads)
-    return pool.search_all(lambda start, stop: embedding(images[start:stop]), len(images), count)
+    else:
+        points = embed_all(images, image_embedding(images, config, network))
+    if len(points) <= max(EXACT, count + 1):
+        return exact_neighbors(points, count, threads)
+    return cell_search.search(points, count, threads, rng.torch_generator(config.seed, "cells"))
 
 
-def embed_pool(
-    network: ClusterNetwork | None, images: Tensor, positions: Tensor, config: Config
-) -> tuple[Embedding, Tensor]:
-    """An embedding for any number of images, by pixels or by features whitened on the pool, and the pool's points."""
+def image_embedding(images: Tensor, config: Config, network: ClusterNetwork | None) -> Embedding:
+    """An embedding for any number of images, by pixels or by features whitened on the pool.
+
+    The processes of a group share the work of each call.
+    """
     if network is None:
         components = rng.torch_generator(config.seed, "components")
         stored = config.views.stored
         embedding = feature_embedding if stored else pixel_embedding(images, components, config.views.signed)
-        parts = [embedding(images[positions[start:stop]]) for start, stop in stretches(len(positions))]
-        return embedding, torch.cat(parts)
+        group = current()
+        return lambda part: group.gather(embedding(group.own(part, QUERY_ROWS)), len(part), QUERY_ROWS)
 
     def features(part: Tensor) -> Tensor:
         return view_features(network, part, config.views).mean(1)
 
-    known = torch.cat([features(images[positions[start:stop]]) for start, stop in stretches(len(positions))])
-    whitening = Whitening.of(known)
-    return lambda part: whitening(features(part)), whitening(known)
+    positions = pool_positions(len(images), config.seed)
+    known = [features(images[positions[start:stop]]) for start, stop in stretches(len(positions))]
+    whitening = Whitening.of(torch.cat(known))
+    return lambda part: whitening(features(part))
 
 
-class PoolImages:
-    """The pixels of the images that can be neighbors, which are read at random positions in every step.
+def embed_all(images: Tensor, embedding: Embedding) -> Tensor:
+    """The points of all images, in a temporary file if there are many. (N, D)"""
+    points: Tensor | None = None
+    for start, stop in stretches(len(images)):
+        part = embedding(images[start:stop])
+        if points is None:
+            points = _new_points(len(images), part.shape[1])
+        points[start:stop] = part
+    assert points is not None
+    return points
 
-    For large collections on disk they are kept in memory, so that the disk is read in the epoch's order only.
+
+def _new_points(count: int, dimensions: int) -> Tensor:
+    if count * dimensions * 4 <= POINT_BYTES:
+        return torch.empty(count, dimensions)
+    with tempfile.TemporaryFile() as file:  # the map outlives its name and its handle
+        return torch.from_numpy(np.memmap(file, np.float32, "w+", shape=(count, dimensions)))
+
+
+def links_within(neighbors: Tensor, positions: Tensor) -> Tensor:
+    """The table of neighbors (N, k) with links between images at sorted ``positions`` only.
+
+    Other links of such an image become links to itself, which say nothing about boundaries.
     """
+    inside = torch.zeros(len(neighbors), dtype=torch.bool)
+    inside[positions] = True
+    if bool(inside.all()):
+        return neighbors
+    table = neighbors.clone()
+    linked = table[positions]
+    table[positions] = torch.where(inside[linked], linked, positions[:, None])
+    return table
 
-    def __init__(self, images: Tensor, seed: int) -> None:
-        self.images = images
-        self.seed = seed
 
-    @cached_property
-    def _in_memory(self) -> tuple[Tensor, Tensor] | None:
-        """Positions and pixels of the pool, if they are kept in memory."""
-        if len(self.images) <= LIMIT or self.images[0].numel() * POOL > POOL_BYTES:
-            return None
-        positions = pool_positions(len(self.images), self.seed)
-        return positions, self.images[positions]
-
-    def partners(self, own: Tensor, positions: Tensor, partners: Tensor) -> Tensor:
-        """The images at the positions ``partners``, given the images ``own`` at ``positions``. (B, C, H, W)"""
-        if self._in_memory is None:
-            return self.images[partners]
-        pooled, pixels_of_pool = self._in_memory
-        pixels = own.clone()
-        others = partners != positions
-        pixels[others] = pixels_of_pool[torch.searchsorted(pooled, partners[others])]
-        return pixels
+def partner_images(images: Tensor, partners: Tensor) -> Tensor:
+    """The images at the positions ``partners``, which lie anywhere in the file. (B, C, H, W)"""
+    if len(images) > LIMIT:
+        announce(images, ((position, position + 1) for position in sorted(set(partners.tolist()))))
+    return images[partners]
 
 
 def draw_partners(neighbors: Tensor, positions: Tensor, probability: float, generator: torch.Generator) -> Tensor:

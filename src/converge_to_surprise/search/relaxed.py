@@ -29,6 +29,7 @@ from ..distributed.group import SINGLE, ProcessGroup
 from ..distributed.sync_batchnorm import synced_batchnorm
 from ..model import precision
 from ..model.network import ClusterNetwork, channels_last
+from .graph_start import imitation_loss
 from .optimizer import Optimizer
 
 WARM_UP = 30
@@ -77,7 +78,7 @@ def floors(settings: Relaxed, heads: int) -> Tensor:
 
 
 def diversity(share: Tensor, settings: Relaxed, progress: float) -> Tensor:
-    """The penalty of heads with fewer clusters than their floor, while it lasts. (heads,), at most 0"""
+    """The penalty of heads with fewer clusters than their floor, early in the search. (heads,), at most 0"""
     if progress >= settings.diversity_until:
         return torch.zeros_like(share[:, 0])
     lacking = entropy(share) - floors(settings, len(share)).to(share.device)
@@ -105,6 +106,8 @@ class Pairs(NamedTuple):
     """uint8 (B, C, H, W)"""
     partners: Tensor
     """The images that give view j: the images themselves or their neighbors. uint8 (B, C, H, W)"""
+    targets: Tensor | None = None
+    """The cluster of each image that each head imitates, (B, heads); None: the surprise is maximized."""
     group: ProcessGroup = SINGLE
     shard: Shard | None = None
 
@@ -122,14 +125,19 @@ def relaxed_step(
     augmented = augment(torch.cat(views), config.augmentation, generator, shard, batches=2, signed=config.views.signed)
     with precision.lowered(config.precision, device), synced_batchnorm(network, group):
         outputs = network(channels_last(augmented)).reshape(len(augmented), network.heads, network.n_outputs)
-    temperature = settings.refine_temperature if info.refining else settings.temperature
-    soft_i, soft_j = torch.softmax(outputs / temperature, -1).tensor_split(2)
-    score, mean = relaxed_surprise(soft_i, soft_j, group, shard)
-    if not info.refining:
-        score = score + diversity(mean, settings, info.progress)
+    if pairs.targets is not None:
+        whole = len(pairs.images) if shard is None else shard.whole
+        loss = imitation_loss(outputs, pairs.targets.to(device), config.consolidation.logit_scale, whole)
+    else:
+        temperature = settings.refine_temperature if info.refining else settings.temperature
+        soft_i, soft_j = torch.softmax(outputs / temperature, -1).tensor_split(2)
+        score, mean = relaxed_surprise(soft_i, soft_j, group, shard)
+        if not info.refining:
+            score = score + diversity(mean, settings, info.progress)
+        loss = -score.sum()
     peak = settings.refine_learning_rate if info.refining else settings.learning_rate
     optimizer.set_learning_rate(learning_rate(peak, info.in_stage, info.progress))
-    optimizer.minimize(-score.sum(), partial(group.sum_gradients, network))
+    optimizer.minimize(loss, partial(group.sum_gradients, network))
     labels_i, labels_j = outputs.detach().argmax(-1).tensor_split(2)
     return labels_i, labels_j
 

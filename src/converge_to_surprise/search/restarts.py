@@ -53,7 +53,7 @@ class Fitted(NamedTuple):
 
     @property
     def shortfall(self) -> str | None:
-        """What to tell if there are fewer clusters than were asked for."""
+        """A warning if there are fewer clusters than requested, otherwise None."""
         wanted, found = self.model.config.n_clusters, self.model.n_clusters
         if wanted is None or found >= wanted:
             return None
@@ -74,7 +74,7 @@ class Restarts:
         backbone: Backbone | None = None,
         encoder: Encoder | None = None,
     ) -> None:
-        """As ``Trainer``. ``encoder``: what made the images, if they are stored features."""
+        """As ``Trainer``. ``encoder``: that of the images, if they are stored features."""
         self.images, self.score, self.backbone, self.encoder = images, score, backbone, encoder
         self.keep: tuple[str, ...] = ("probabilities",)
         """What is kept of the outputs for the training images; see ``inference.run_all``."""

@@ -1,4 +1,4 @@
-"""One initialization from its first step to its last, one record per step. It knows nothing of files or screens.
+"""One initialization from its first step to its last, one record per step. It touches no file and prints nothing.
 
     trainer = Trainer(images, config)
     for record in trainer.run():
@@ -28,7 +28,7 @@ from ..model.backbone import Backbone
 from ..model.inference import logits_of, view_features
 from ..model.network import ClusterNetwork, flatten, load_flat
 from ..model.precision import exact, multiplying
-from . import consolidate, evolution, guided, head_fusion, merge, neighbors, population, relaxed, schedule
+from . import consolidate, evolution, graph_start, guided, head_fusion, merge, neighbors, population, relaxed, schedule
 from .chunking import resolve_hardware
 from .initialization import initial_network
 from .optimizer import Optimizer
@@ -70,7 +70,8 @@ class Trainer:
         self.neighbors: Tensor | None = None
         self.memory: guided.Memory | None = None
         """What spans the subspace of guided evolution."""
-        self.pool_images = neighbors.PoolImages(images, config.seed)
+        self.targets: Tensor | None = None
+        """The clusters that the heads imitate in a graph stage, and started from afterwards. (N, heads)"""
         self.merge_features: Tensor | None = None
         """Both views' features of all images at the last merge (N, 2, D), unless the run was resumed after it."""
         self._merge_step: int | None = None
@@ -101,7 +102,7 @@ class Trainer:
     def _do(self, step: schedule.Step, workers: Executor) -> Measures:
         if step.kind in ("evolution", "guided"):
             return self._evolve(step, workers)
-        if step.kind in ("relaxed", "refine"):
+        if step.kind in ("graph", "relaxed", "refine"):
             return self._relax(step)
         if step.kind == "merge":
             return self._merge(step)
@@ -138,11 +139,9 @@ class Trainer:
         return evolution.Guide(memory.basis(), settings.share)
 
     def _relax(self, step: schedule.Step) -> Measures:
-        """One gradient step on the relaxed surprise."""
-        refining = step.kind == "refine"
+        """One gradient step: on the relaxed surprise, or towards clusterings of the neighbor graph."""
         if step.first:
-            self.optimizer = relaxed.new_optimizer(self.network, self.config)
-            self.neighbors = self._nearest_neighbors(step) if refining else self._nearest_by_pixels()
+            self._begin_stage(step)
         assert self.optimizer is not None
         assert self.neighbors is not None
         positions = schedule.batch_positions(step, self.images, self.config.seed)
@@ -154,12 +153,35 @@ class Trainer:
         if shard is not None:
             positions, partners = shard.of(positions), shard.of(partners)
         pixels = self.images[positions]
-        pairs = relaxed.Pairs(pixels, self.pool_images.partners(pixels, positions, partners), group, shard)
-        info = relaxed.StepInfo(step.number, step.in_stage, step.progress, refining)
+        targets = self.targets[positions] if step.kind == "graph" and self.targets is not None else None
+        others = neighbors.partner_images(self.images, partners)
+        pairs = relaxed.Pairs(pixels, others, targets, group, shard)
+        info = relaxed.StepInfo(step.number, step.in_stage, step.progress, refining=step.kind == "refine")
         labels = relaxed.relaxed_step(self.network, self.optimizer, pairs, self.config, info)
-        # The middle head has the middle diversity floor.
+        # The middle head has the middle granularity.
         both = torch.stack(labels, 1)[..., self.network.heads // 2].cpu()
         return self._measure(*group.gather(both, whole).unbind(1))
+
+    def _begin_stage(self, step: schedule.Step) -> None:
+        """What a sequence of gradient steps of one kind needs: neighbors, targets, an optimizer."""
+        if step.kind == "refine":
+            self.neighbors = self._nearest_neighbors(step)
+        elif step.kind == "graph":
+            self._cluster_neighbor_graph(step)
+        elif self.neighbors is None:  # after a graph stage they are known
+            self.neighbors = self._nearest_by_pixels()
+        self.optimizer = relaxed.new_optimizer(self.network, self.config)
+
+    def _cluster_neighbor_graph(self, step: schedule.Step) -> None:
+        """Set the targets of a graph stage: by pixels at the beginning of a run, later by the learned features."""
+        settings = self.config.relaxed
+        network = self.network if step.number else None
+        count = max(settings.graph_neighbors, settings.neighbors)
+        near = neighbors.nearest_neighbors(self.images, self.config, self.threads, network, count=count)
+        self.neighbors = near[:, : settings.neighbors].contiguous()
+        found = graph_start.cluster_graph(near[:, : settings.graph_neighbors], self.config, step.number)
+        network, self.targets = graph_start.fit_outputs(self.network, found, settings.grow)
+        self.networks = Networks(network)
 
     def _nearest_by_pixels(self) -> Tensor:
         return neighbors.nearest_neighbors(self.images, self.config, self.threads)
@@ -183,7 +205,7 @@ class Trainer:
         sample = torch.randperm(len(features), generator=generator)[:AGREEMENT_SAMPLE]
         labels = logits_of(self.network, features[sample, 0]).argmax(-1).reshape(len(sample), -1)
         result = merge.select_head(trees, counts.neighbor, labels.numpy(), self.config)
-        evidence = head_fusion.Evidence(features, self.neighbors, trees, result)
+        evidence = head_fusion.Evidence(features, neighbors.links_within(self.neighbors, positions), trees, result)
         fused = head_fusion.fuse_heads(self.network, self.images, evidence, self.config, step.number)
         self.networks = Networks(fused, self.network.select_head(result.head), result)
         self.optimizer = self.memory = None  # they refer to replaced parameters
@@ -230,6 +252,8 @@ class Trainer:
         tensors, described = self.networks.snapshot()
         if self.neighbors is not None:
             tensors["neighbors"] = self.neighbors
+        if self.targets is not None:
+            tensors["targets"] = self.targets
         if self.optimizer is not None:
             tensors |= self.optimizer.tensors()
         if self.memory is not None:
@@ -248,7 +272,7 @@ class Trainer:
         """Continue from a snapshot of a trainer with the same images and configuration."""
         tensors, data = snapshot
         self.networks = Networks.restore(snapshot, self.config, self.images.shape[1], self.backbone)
-        self.neighbors = tensors.get("neighbors")
+        self.neighbors, self.targets = tensors.get("neighbors"), tensors.get("targets")
         self.memory = guided.Memory.load(tensors, self.device)
         self.merge_features = None
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]

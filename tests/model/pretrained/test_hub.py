@@ -15,8 +15,7 @@ from support import onnx_models as made
 
 from converge_to_surprise.model.pretrained import open_backbone
 from converge_to_surprise.model.pretrained.catalog import CATALOG
-from converge_to_surprise.model.pretrained.hub import COMMIT, parse_name
-from converge_to_surprise.model.pretrained.repository import needed_files
+from converge_to_surprise.model.pretrained.hub import COMMIT, needed_files, parse_name
 
 pytestmark = pytest.mark.subprocess
 PROGRAM = """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import threading
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,13 +17,29 @@ MODES = {"bilinear": "bilinear", "bicubic": "bicubic", "lanczos": "bicubic", "ne
 """torch's names; it has no Lanczos filter."""
 
 
-class Features(Protocol):
-    """What computes features: normalized images (B, 3, S, S) -> (B, D), on the device of its choice."""
+class Features:
+    """Normalized images (B, 3, S, S) -> features (B, D), on the device of its choice."""
 
-    def __call__(self, images: Tensor) -> Tensor: ...
+    def __init__(self) -> None:
+        self._tried: dict[int, bool] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, images: Tensor) -> Tensor:
+        raise NotImplementedError
 
     def takes(self, side: int) -> bool:
-        """Whether images of this many pixels are taken as they are; others are resized before."""
+        """Whether images of this many pixels are taken as they are: one gives finite features. Others are resized."""
+        with self._lock:
+            if side not in self._tried:
+                self._tried[side] = self._runs(side)
+            return self._tried[side]
+
+    @torch.no_grad()
+    def _runs(self, side: int) -> bool:
+        try:
+            return bool(self(torch.full((1, 3, side, side), 0.5)).isfinite().all())
+        except Exception:  # onnxruntime's own have no common class
+            return False
 
 
 class PretrainedBackbone(nn.Module):

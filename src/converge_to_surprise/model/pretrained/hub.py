@@ -1,20 +1,61 @@
-"""Fetch the files of a model from the Hugging Face hub, or from its cache on this machine."""
+"""Which files of a Hugging Face repository are used, and how they are fetched from the hub or its local cache."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from ...config.text import one_line
-from .repository import files_in, needed_files
+from .preprocessing import PREPROCESSOR
 
 PREFIX = "hf:"
 NAME = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 PATIENCE = 20.0
 """Seconds for the first answer of the hub."""
+CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+ONNX_FILES = ("onnx/vision_model.onnx", "vision_model.onnx", "onnx/model.onnx", "model.onnx")
+"""Best first: the image part of a model of images and text, then whole models, in float32."""
+SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+
+
+def weight_files(names: Iterable[str], where: str, only: str | None = None) -> tuple[str, ...]:
+    """The weights to use out of a repository's files: an ONNX file with its data, or safetensors; never pickles.
+
+    >>> weight_files(["config.json", "pytorch_model.bin", "model.safetensors"], "ORG/NAME")
+    ('model.safetensors',)
+    >>> weight_files(["model.safetensors", "onnx/model.onnx", "onnx/model.onnx_data", "onnx/model_int8.onnx"], "X/Y")
+    ('onnx/model.onnx', 'onnx/model.onnx_data')
+    """
+    held = sorted(names)
+    for name in (only,) if only else ONNX_FILES:
+        if name in held and name.endswith(".onnx"):
+            data = re.compile(re.escape(name) + r"(_data(_\d+)?|\.data)")
+            return (name, *(other for other in held if data.fullmatch(other)))
+    if CONFIG in held and WEIGHTS in held:
+        return (WEIGHTS,)
+    if CONFIG in held and INDEX in held:
+        return tuple(name for name in held if SHARD.fullmatch(name))
+    raise ValueError(
+        f"{where} has neither an ONNX file nor a config.json with safetensors; other formats, such as "
+        "pytorch_model.bin, can hold code and are never read: give an ONNX file"
+    )
+
+
+def needed_files(names: Iterable[str], where: str, only: str | None = None) -> tuple[str, ...]:
+    """The weights and, where they are there, the small files that describe a model."""
+    held = set(names)
+    return (*weight_files(held, where, only), *(name for name in (CONFIG, PREPROCESSOR) if name in held))
+
+
+def files_in(folder: Path) -> list[str]:
+    """The files of a folder in the form of a repository: its own and those of its folder ``onnx``."""
+    return [
+        path.relative_to(folder).as_posix() for path in (*folder.glob("*"), *folder.glob("onnx/*")) if path.is_file()
+    ]
 
 
 def parse_name(source: str) -> tuple[str, str | None]:

@@ -1,11 +1,12 @@
-"""What a run records about its backbone: where it came from, its checksum and its preprocessing."""
+"""The record of a run's backbone: its source, its checksum and its preprocessing."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
+
+from ...config.checks import is_number
 
 Resample = Literal["bilinear", "bicubic", "nearest", "lanczos"]
 Triple = tuple[float, float, float]
@@ -16,7 +17,7 @@ SMALLEST, LARGEST = 8, 1024
 
 @dataclass(frozen=True)
 class PreprocessFlags:
-    """What the user sets about a backbone's input; None takes it from the model."""
+    """The user's settings of a backbone's input; None: as the model defines it."""
 
     size: int | None = None
     """Side of the square input in pixels."""
@@ -39,7 +40,7 @@ class Preprocess:
         if type(self.size) is not int or not SMALLEST <= self.size <= LARGEST:
             raise ValueError(f"the input size is {self.size!r}; it must be {SMALLEST} to {LARGEST} pixels")
         for name, values in (("mean", self.mean), ("std", self.std)):
-            if not isinstance(values, tuple) or len(values) != 3 or not all(map(_is_number, values)):
+            if not isinstance(values, tuple) or len(values) != 3 or not all(map(is_number, values)):
                 raise ValueError(f"{name} is {values!r}; it must be three numbers, one for each color")
         if min(self.std) <= 0:
             raise ValueError(f"std is {self.std!r}; it must be above 0")
@@ -103,10 +104,6 @@ def triple(values: Any) -> Triple:
     given = list(values) if isinstance(values, list | tuple) else [values]
     if len(given) == 1:
         given *= 3
-    if len(given) != 3 or not all(map(_is_number, given)):
+    if len(given) != 3 or not all(map(is_number, given)):
         raise ValueError(f"{values!r} must be three numbers, one for each color")
     return float(given[0]), float(given[1]), float(given[2])
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .checksum import check_expected
-from .frozen import PretrainedBackbone
+from .backbone_files import OnnxBytes, check_expected, check_file, link_root, read_file, read_onnx
+from .frozen import Features, PretrainedBackbone
 from .identity import Identity, PreprocessFlags
-from .onnx_bytes import OnnxBytes, check_file, link_root, read_file, read_onnx
 from .onnx_session import OnnxRunner, open_session
 from .onnx_trial import TrialJob, try_onnx
-from .size_trials import SizeTrials
 
 if TYPE_CHECKING:
     import onnx
 
 
-class OnnxFeatures(SizeTrials):
+class OnnxFeatures(Features):
     """Features by onnxruntime, on the CPU."""
 
     def __init__(self, runner: OnnxRunner, read: Callable[[], OnnxBytes]) -> None:

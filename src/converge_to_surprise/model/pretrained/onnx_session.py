@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...config.text import one_line
-from .onnx_bytes import OnnxBytes
+from .backbone_files import OnnxBytes
 from .pooling import Pooling, pool, pooling_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ SILENT = 4
 
 @dataclass(frozen=True)
 class Signature:
-    """What a model takes and which of its outputs is used."""
+    """The input of a model, and the output that is used."""
 
     name: str
     """Of the input."""
@@ -89,9 +89,7 @@ def choose_output(session: onnxruntime.InferenceSession, signature: Signature, s
             vectors = pool(found, pooling)
             if not np.isfinite(vectors).all():
                 raise ValueError(f"its output {name!r} is not finite")
-            return Signature(
-                signature.name, signature.dtype, signature.batch, signature.side, name, pooling, vectors.shape[1]
-            )
+            return replace(signature, output=name, pooling=pooling, features=vectors.shape[1])
         seen.append(f"{name!r} {'×'.join(map(str, found.shape))}")
     raise ValueError(f"it gives no vectors for {batch} images ({', '.join(seen) or 'no outputs of floats'})")
 

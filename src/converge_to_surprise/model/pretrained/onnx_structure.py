@@ -16,7 +16,7 @@ BUILT_IN = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
 
 @dataclass(frozen=True)
 class Structure:
-    """What is known of a model without running it."""
+    """The parts of a model that are read without running it."""
 
     external: tuple[str, ...]
     """Files with external data."""
@@ -24,7 +24,7 @@ class Structure:
 
 
 def inspect(content: bytes) -> Structure:
-    """Parse a model and refuse what is not run. The messages do not name the file."""
+    """Parse a model and refuse one that must not be run. The messages do not name the file."""
     import onnx
     from google.protobuf.message import DecodeError
 

@@ -1,7 +1,7 @@
 """Try an ONNX file in a process of its own, with limited memory and time, before this process opens it.
 
-A file may crash onnxruntime, ask for more memory than there is, or never end. Here that ends the trial and not the
-program. As a module, this is the process: it reads a ``TrialJob`` as JSON from its input and writes what it found.
+A file may crash onnxruntime, need more memory than is free, or never end; then only the trial ends. Run as a module,
+this is the process: it reads a ``TrialJob`` as JSON from its input and writes a ``Trial``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 
 from ...config.memory import free_memory
 from ...config.text import one_line, parse_json
+from .backbone_files import read_file, read_onnx
 from .identity import Preprocess, PreprocessFlags, triple
-from .onnx_bytes import read_file, read_onnx
 from .onnx_session import Signature, choose_output, input_of, open_session, reason
 from .onnx_structure import inspect
 from .preprocessing import DEFAULT_SIZE, complete, from_flags, from_folder, from_metadata
@@ -26,12 +26,12 @@ from .preprocessing import DEFAULT_SIZE, complete, from_flags, from_folder, from
 PATIENCE = 300
 """Seconds for reading a file and running it on two images."""
 OTHER_SIZES = (256, 384, 518, 192, 128, 96, 64, 32)
-"""Tried where nothing tells the input size and 224 pixels do not work."""
+"""Tried if the input size is unknown and 224 pixels do not work."""
 
 
 @dataclass(frozen=True)
 class TrialJob:
-    """Which file to try, and what the user has set about its input."""
+    """The file to try, and the user's settings of its input."""
 
     path: str
     root: str
@@ -43,7 +43,7 @@ class TrialJob:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial found."""
+    """The result of a trial."""
 
     external: tuple[str, ...]
     sha256: str
@@ -76,7 +76,7 @@ def try_onnx(job: TrialJob) -> Trial:
 
 
 def attempt(job: TrialJob) -> Trial:
-    """The trial itself; the messages of its errors do not name the file."""
+    """The trial itself; its error messages do not name the file."""
     path = Path(job.path)
     model = read_file(path)
     structure = inspect(model)

@@ -1,4 +1,4 @@
-"""Open a backbone by what the user wrote: an ONNX file, a folder, a model of the hub, or a short name."""
+"""Open a backbone that is given as an ONNX file, a folder, a model of the hub, or a short name."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from pathlib import Path
 
 from .catalog import CATALOG
 from .frozen import PretrainedBackbone
-from .hub import PREFIX, fetch, parse_name
+from .hub import PREFIX, fetch, files_in, parse_name, weight_files
 from .identity import PreprocessFlags
 from .onnx_backbone import open_onnx
-from .repository import open_folder
 
 
 def open_backbone(
     source: str, preprocess: PreprocessFlags | None = None, expected_sha256: str | None = None
 ) -> PretrainedBackbone:
-    """Open a frozen backbone; a ValueError of one line if it cannot be had or is not the expected one.
+    """Open a frozen backbone; a ValueError if it cannot be opened or is not the expected one.
 
     ``source`` is a short name, hf:ORG/NAME[@REVISION], an ONNX file, or a folder with the files of a hub repository.
     """
@@ -47,3 +46,16 @@ def _from_hub(source: str, flags: PreprocessFlags | None, expected: str | None) 
         )
     backbone.identity = replace(backbone.identity, pinned=f"{PREFIX}{repository}@{commit}")
     return backbone
+
+
+def open_folder(
+    folder: Path, source: str, flags: PreprocessFlags | None = None, only: str | None = None,
+    expected_sha256: str | None = None,
+) -> PretrainedBackbone:  # fmt: skip
+    """Open a model in a folder that has the form of a hub repository."""
+    chosen = weight_files(files_in(folder), str(folder), only)
+    if chosen[0].endswith(".onnx"):
+        return open_onnx(folder / chosen[0], source, flags, folder, expected_sha256)
+    from .transformers_backbone import open_transformers
+
+    return open_transformers(folder, chosen, source, flags, expected_sha256)

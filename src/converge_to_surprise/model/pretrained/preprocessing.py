@@ -20,7 +20,7 @@ PARTS = ("size", "mean", "std", "resample")
 
 
 def from_metadata(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """What the metadata of an ONNX file tells: ``size``, ``mean``, ``std``, ``resample``, or JSON in ``preprocessor``.
+    """From the metadata of an ONNX file: ``size``, ``mean``, ``std``, ``resample``, or JSON in ``preprocessor``.
 
     >>> from_metadata({"size": "96", "mean": "[0.5, 0.5, 0.5]", "author": "somebody"})
     {'size': 96, 'mean': (0.5, 0.5, 0.5)}
@@ -37,7 +37,7 @@ def from_metadata(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 
 def from_preprocessor(data: Any) -> dict[str, Any]:
-    """What a preprocessor_config.json tells, as parts of a ``Preprocess`` for values in [0, 1].
+    """From a preprocessor_config.json: parts of a ``Preprocess`` for values in [0, 1].
 
     A center crop counts as the input; rescaling by another factor than 1/255 is folded into mean and std.
     """
@@ -65,7 +65,7 @@ def from_preprocessor(data: Any) -> dict[str, Any]:
 
 
 def from_timm(data: Any) -> dict[str, Any]:
-    """What ``pretrained_cfg`` in the config.json of a timm model tells."""
+    """From ``pretrained_cfg`` in the config.json of a timm model."""
     given = data.get("pretrained_cfg") if isinstance(data, Mapping) else None
     if not isinstance(given, Mapping):
         return {}
@@ -78,7 +78,7 @@ def from_timm(data: Any) -> dict[str, Any]:
 
 
 def from_folder(folder: Path) -> dict[str, Any]:
-    """What the preprocessor file in a folder tells, or timm's config.json; empty if there is neither."""
+    """From the preprocessor file in a folder, or timm's config.json; empty if there is neither."""
     for name, reader in ((PREPROCESSOR, from_preprocessor), ("config.json", from_timm)):
         path = folder / name
         if path.is_file():
@@ -97,10 +97,10 @@ def from_flags(flags: PreprocessFlags | None) -> dict[str, Any]:
     return {name: value for name in PARTS[:3] if (value := getattr(flags, name)) is not None}
 
 
-def complete(parts: Mapping[str, Any], side: int | None = None) -> Preprocess:
-    """Preprocessing with defaults for what is missing: the model's fixed side or 224, input in [0, 1], bilinear."""
+def complete(parts: Mapping[str, Any]) -> Preprocess:
+    """Preprocessing with defaults for what is missing: 224 pixels, input in [0, 1], bilinear."""
     return Preprocess(
-        size=parts.get("size", side or DEFAULT_SIZE),
+        size=parts.get("size", DEFAULT_SIZE),
         mean=parts.get("mean", (0.0, 0.0, 0.0)),
         std=parts.get("std", (1.0, 1.0, 1.0)),
         resample=parts.get("resample", "bilinear"),

@@ -18,14 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from ...config.text import one_line, parse_json
-from .checksum import check_expected, checksum
-from .frozen import PretrainedBackbone
+from .backbone_files import check_expected, checksum, link_root, read_file
+from .frozen import Features, PretrainedBackbone
+from .hub import CONFIG
 from .identity import Identity, PreprocessFlags
-from .onnx_bytes import link_root, read_file
 from .pooling import pool, pooling_of
 from .preprocessing import complete, from_flags, from_folder
-from .repository import CONFIG
-from .size_trials import SizeTrials
 
 KINDS = frozenset({
     "beit", "convnext", "convnextv2", "data2vec-vision", "deit", "dinov2", "dinov2_with_registers", "dinov3_convnext",
@@ -41,7 +39,7 @@ UNUSED = ("pooler.", "mask_token", "embeddings.mask_token")
 """Weights that may be missing: without a trained pooler the tokens are averaged; mask tokens are for training."""
 
 
-class TransformersFeatures(SizeTrials):
+class TransformersFeatures(Features):
     """Features by a torch module of transformers, on the device of the images."""
 
     def __init__(self, model: nn.Module, pooled: bool) -> None:

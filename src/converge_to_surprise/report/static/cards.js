@@ -11,9 +11,15 @@ const SORTS = {
   name: (a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }),
 };
 
-function strip(label, positions) {
-  const thumbs = make("div", { class: "thumbs" },
-    ...positions.map((position) => thumb(position, PICTURE, `, ${label}, confidence ${percent(confidenceOf(position))}`)));
+/** A row of thumbnails; a click on one shows the images most similar to it, on a stack its near-duplicates. */
+function strip(label, covers) {
+  const thumbs = make("div", { class: "thumbs" }, ...covers.map(({ position, members }) => {
+    const element = thumb(position, PICTURE, `, ${label}, confidence ${percent(confidenceOf(position))}${stackWords(members)}`);
+    element.classList.add("opens");
+    if (members.length > 1) element.append(badge(members));
+    element.addEventListener("click", () => openPicture(position, members));
+    return element;
+  }));
   thumbs.style.height = `${state.images.height * enlargement(PICTURE)}px`;  // what does not fit into one row is not shown
   return make("div", { class: "strip" }, make("span", { class: "label" }, label), thumbs);
 }
@@ -32,9 +38,9 @@ function card(group, most) {
     bar,
     make("p", { class: "facts" }, facts.join(" · ")),
     group.top === null ? null : make("p", { class: "class quiet" }, `${percent(group.purity)} ${clustering().classes[group.top]}`),
-    strip("typical", group.members.slice(0, STRIP)),
-    strip("boundary", group.members.slice(-STRIP).reverse()),
-    strip("random", someOf(group.members, STRIP)),
+    strip("typical", group.stacks.slice(0, STRIP)),
+    strip("boundary", group.stacks.slice(-STRIP).reverse()),
+    strip("random", someOf(group.stacks, STRIP)),
     make("footer", {},
       make("button", { type: "button", onclick: open, "aria-label": `Show all images of ${group.name}` }, "All images"),
       editable ? make("button", { type: "button", class: "quiet", onclick: () => openEditor(group.id), "aria-label": `Edit ${group.name}` }, "Edit") : null));

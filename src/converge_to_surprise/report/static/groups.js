@@ -1,6 +1,6 @@
 // The state of the page: the content, where the tree is cut, and the groups of images that follow from it.
 
-const state = { content: null, level: 0, edits: [], images: null, groups: [], groupOf: null };
+const state = { content: null, level: 0, edits: [], images: null, groups: [], groupOf: null, stackOf: null };
 
 function unpack(text, Kind) {
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
@@ -21,6 +21,7 @@ function unpackImages(packed) {
     class: packed.class === null ? null : unpack(packed.class, Int32Array),
     x: unpack(packed.x, Uint16Array),
     y: unpack(packed.y, Uint16Array),
+    codes: unpack(packed.codes, Int8Array),
     urls: packed.sheets.map(() => null),
   };
 }
@@ -74,6 +75,7 @@ function regroup() {
   }
   for (const group of groups) {
     group.members.sort((a, b) => confidence[b] - confidence[a] || a - b);
+    group.stacks = stacked(group.members);
     group.confidence /= group.size;
     group.main = largest(group.clusters);
     group.top = group.classes.size ? largest(group.classes) : null;

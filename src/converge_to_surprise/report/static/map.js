@@ -140,10 +140,10 @@ function startMap() {
   canvas.addEventListener("pointermove", (event) => tip(nearest(event.offsetX, event.offsetY, REACH)));
   canvas.addEventListener("pointerleave", hideTip);
   canvas.addEventListener("blur", hideTip);
-  canvas.addEventListener("click", () => { if (chart.cursor !== null) openGallery(state.groups[state.groupOf[chart.cursor]].id); });
+  canvas.addEventListener("click", () => { if (chart.cursor !== null) openPicture(chart.cursor); });
   canvas.addEventListener("keydown", (event) => {
     if (event.key.startsWith("Arrow")) { event.preventDefault(); tip(step(event.key)); }
-    if (event.key === "Enter" && chart.cursor !== null) openGallery(state.groups[state.groupOf[chart.cursor]].id);
+    if (event.key === "Enter" && chart.cursor !== null) openPicture(chart.cursor);
     if (event.key === "Escape") hideTip();
   });
 }

@@ -12,36 +12,27 @@ function refresh() {
   renderClasses();
 }
 
-function setLevel(clusters) {
-  const { finest } = clustering().levels;
-  const level = Math.min(finest, Math.max(1, clusters));
-  if (level === state.level) return;
-  state.level = level;
-  refresh();
-}
-
-function renderCut() {
-  const { own, finest } = clustering().levels;
-  const slider = find("cut");
-  show(find("cut-part"), finest > 1 && Boolean(clustering().tree));
-  slider.min = 1;
-  slider.max = finest;
-  slider.value = state.level;
-  slider.setAttribute("aria-valuetext", `${state.level} of at most ${finest} clusters`);
-  find("cut-words").textContent = state.level === own ? `${own}, as found` : `${state.level} of at most ${finest}`;
-  show(find("cut-back"), state.level !== own);
-}
-
 function renderHead() {
   const { title, sentence, facts, run, quarantine } = state.content;
   document.title = `${title} · ${run.name}`;
   find("title").textContent = title;
   fillSentence(find("sentence"), sentence);
+  renderVerdict(state.content.verdict);
   fillFacts(find("facts"), facts);
   show(find("quarantine"), quarantine.length > 0);
   fill(find("quarantined"), ...quarantine.map((row) => make("tr", {}, make("td", { class: "name" }, row.file), make("td", {}, row.reason))));
   find("quarantine-count").textContent = `${count(quarantine.length)} ${quarantine.length === 1 ? "file was" : "files were"} left out.`;
   fill(find("settings-rows"), ...Object.entries(run.settings).map(([name, value]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, value))));
+}
+
+/** How far the clusters can be trusted, why, and what to try next; nothing before the run is finished. */
+function renderVerdict(verdict) {
+  const element = find("verdict");
+  show(element, Boolean(verdict));
+  if (!verdict) return;
+  element.dataset.strength = verdict.strength;
+  fill(element, make("p", {}, make("strong", {}, `Verdict: ${verdict.strength}`), ` ${verdict.reasons.join("; ")}`),
+    verdict.advice.length ? make("p", { class: "advice" }, `What to try: ${verdict.advice.join("; ")}`) : null);
 }
 
 /** Show a content: the one in the page, or a newer one while the run goes on. */
@@ -56,6 +47,7 @@ function load(content) {
   show(find("waiting"), !seen);
   if (!seen) return;
   state.images = unpackImages(content.clustering.images);
+  findStacks();
   state.level = before && before.level !== before.own ? Math.min(before.level, content.clustering.levels.finest) : appliedLevel();
   find("map-method").textContent = content.clustering.map;
   loadEdits();
@@ -78,7 +70,7 @@ function start() {
     if (innerWidth === width) return;
     width = innerWidth;
     resizeCharts();
-    if (clustering()) { renderMap(); renderTree(); }
+    if (clustering()) { renderCut(); renderMap(); renderTree(); }
   });
   document.documentElement.dataset.ready = "yes";
   if (state.content.live) follow();

@@ -1,13 +1,13 @@
-"""Read the files of an ONNX model: all of them into memory, none from outside of its folder."""
+"""Read the files of a backbone into memory, none from outside of its folder, and identify them by one checksum."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ...config.memory import check_memory
-from .checksum import checksum
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read_onnx(path: Path, model: bytes, locations: Iterable[str], root: Path) -> OnnxBytes:
-    """Read the external data of a model. What is read is what is used: nothing opens the files again."""
+    """Read the external data of a model. Only these bytes are used: the files are not opened again."""
     external = {name: read_file(external_path(path, name, root)) for name in sorted(set(locations))}
     return OnnxBytes(model, external, checksum({path.name: model, **external}))
 
@@ -54,3 +54,24 @@ def link_root(folder: Path) -> Path:
     cache = folder.resolve().parent.parent
     cached = folder.resolve().parent.name == "snapshots" and (cache / "blobs").is_dir()
     return cache if cached else folder.resolve()
+
+
+def checksum(contents: Mapping[str, bytes]) -> str:
+    """SHA-256 of one file's bytes; of several files, that of their lines ``SHA256  NAME``, sorted by name.
+
+    So `sha256sum FILE` checks a single file and `sha256sum FILES | sha256sum` several of them.
+    """
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    if len(sums) == 1:
+        return next(iter(sums.values()))
+    lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def check_expected(source: str, found: str, expected: str | None) -> None:
+    """Refuse a backbone that is not the one whose checksum was recorded."""
+    if expected is not None and found != expected:
+        raise ValueError(
+            f"the model was fitted with a backbone that has the sha256 {expected}, but {source} has {found}; "
+            "give the file of that fit"
+        )

@@ -1,0 +1,79 @@
+"""Where heads start: clusterings of the neighbor graph at several granularities.
+
+A clustering of the graph of nearest neighbors takes seconds and is right for most images of many collections. Each head
+first imitates one of them (cross-entropy), from coarse to fine, and then goes on by itself. So the numbers of clusters
+with which a search begins come from the collection, and a head that is made to hold too many clusters loses those that
+the views of an image do not agree on. After some search the graph of the learned features is clustered again: it is far
+purer than that of pixels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from scipy import sparse
+from sknetwork.clustering import Louvain
+from torch import Tensor
+
+from ..config import Config
+from ..config.settings import MAX_OUTPUTS
+from ..core import rng
+from ..model.network import ClusterNetwork
+
+UNASSIGNED = -1
+"""Target of images whose cluster has no output."""
+
+
+def resolutions(config: Config) -> npt.NDArray[np.float64]:
+    """The resolution of the clustering that each head starts from: equal ratios from the first to the last. (heads,)"""
+    first, last = config.relaxed.resolutions
+    heads = config.relaxed.heads
+    return np.geomspace(first, last, heads) if heads > 1 else np.array([np.sqrt(first * last)])
+
+
+def cluster_graph(neighbors: Tensor, config: Config, step: int) -> Tensor:
+    """Clusters of every image by modularity at the resolution of each head, the largest cluster first. (N, heads)
+
+    ``neighbors``: (N, k); two images are linked if one is a neighbor of the other.
+    """
+    count, degree = neighbors.shape
+    rows = np.repeat(np.arange(count), degree)
+    links = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, neighbors.numpy().ravel())), (count, count))
+    links = links.maximum(links.T)
+    found = []
+    for head, resolution in enumerate(resolutions(config)):
+        # Another order of the images for every head: what depends on the order differs between heads.
+        seed = int(torch.randint(2**31, (), generator=rng.torch_generator(config.seed, "graph", step, head)))
+        clusters = Louvain(resolution, shuffle_nodes=True, random_state=seed).fit_predict(links)
+        sizes = np.bincount(clusters)
+        rank = np.empty_like(sizes)
+        rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
+        found.append(rank[clusters])
+    return torch.from_numpy(np.stack(found, 1))
+
+
+def fit_outputs(network: ClusterNetwork, targets: Tensor, grow: bool) -> tuple[ClusterNetwork, Tensor]:
+    """A network and targets (N, heads) that fit each other.
+
+    If the finest clustering has more clusters than the heads have outputs, the network grows. Without ``grow`` the
+    smallest clusters have no output.
+    """
+    needed = int(targets.max()) + 1
+    if needed <= network.n_outputs:
+        return network, targets
+    if grow:
+        network = network.grown(min(needed, MAX_OUTPUTS))
+    return network, torch.where(targets < network.n_outputs, targets, UNASSIGNED)
+
+
+def imitation_loss(outputs: Tensor, targets: Tensor, scale: float, images: int) -> Tensor:
+    """Cross-entropy of the normalized logits of both views to the clusters of their images, summed over the heads.
+
+    ``outputs``: (2 B, heads, K), views i before views j; ``targets``: (B, heads); ``images``: B of the whole batch, of
+    which these images may be a part.
+    """
+    both = torch.cat([targets, targets])
+    loss = F.cross_entropy(scale * outputs.flatten(0, 1), both.flatten(), ignore_index=UNASSIGNED, reduction="sum")
+    return loss / (2 * images)

@@ -1,0 +1,153 @@
+"""Heads that start from clusterings of the neighbor graph."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from support.configs import timeless
+from torch import Tensor
+
+from converge_to_surprise.config import Config, Relaxed, Stage
+from converge_to_surprise.core.metrics import adjusted_rand_index
+from converge_to_surprise.data.synthetic import striped_images
+from converge_to_surprise.model.network import ResNet9
+from converge_to_surprise.search import graph_start
+from converge_to_surprise.search.trainer import Trainer
+
+STAGES = (
+    Stage("graph 1", "graph", 2),
+    Stage("search 1", "relaxed", 1),
+    Stage("graph 2", "graph", 1),
+    Stage("search 2", "relaxed", 1),
+    Stage("merge", "merge", 1),
+    Stage("refine", "refine", 1),
+)
+
+
+def islands(sizes: list[int], links: int = 4, seed: int = 0) -> tuple[Tensor, np.ndarray]:
+    """Neighbors (N, links) that never lead from one island to another, in random order, and the islands (N,)."""
+    rng = np.random.default_rng(seed)
+    classes = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    rows = [rng.choice(np.flatnonzero(classes == own), links) for own in classes]
+    return torch.from_numpy(np.stack(rows)), classes
+
+
+def settings(**changes: object) -> Config:
+    return Config(relaxed=replace(Relaxed(heads=4, batch_size=40), **changes))  # type: ignore[arg-type]
+
+
+def test_islands_of_neighbors_are_clusters_the_largest_first() -> None:
+    neighbors, classes = islands([60, 40, 20])
+    found = graph_start.cluster_graph(neighbors, settings(resolutions=(0.01, 0.02)), 0)
+    assert found.shape == (120, 4)
+    for column in found.T.numpy():
+        assert adjusted_rand_index(column, classes) == pytest.approx(1.0)
+        assert np.bincount(column).tolist() == [60, 40, 20]
+
+
+def test_finer_heads_have_more_clusters_and_the_same_seed_the_same_ones() -> None:
+    images, _ = striped_images(200)
+    trainer = Trainer(images, Config(schedule=STAGES, relaxed=Relaxed(heads=4, batch_size=40), threads=1))
+    near = trainer._nearest_by_pixels()
+    config = settings()
+    found = graph_start.cluster_graph(near, config, 3)
+    counts = (found.amax(0) + 1).tolist()
+    assert counts == sorted(counts)
+    assert counts[-1] > counts[0]
+    assert torch.equal(found, graph_start.cluster_graph(near, config, 3))
+
+
+def test_the_resolutions_have_equal_ratios() -> None:
+    found = graph_start.resolutions(settings(resolutions=(0.5, 4.0)))
+    assert found[1:] / found[:-1] == pytest.approx([2.0] * 3)
+    assert graph_start.resolutions(settings(heads=1, resolutions=(1.0, 4.0))) == pytest.approx([2.0])
+
+
+def test_a_network_grows_without_another_result() -> None:
+    torch.manual_seed(0)
+    network = ResNet9(1, 5, width=2, heads=3)
+    views = torch.rand(20, 1, 8, 8)
+    network.eval()
+    before = network.logits(views)
+    grown = network.grown(9)
+    after = grown.logits(views)
+    assert after.shape == (20, 3, 9)
+    assert torch.equal(after[..., :5], before)
+    assert torch.equal(after.argmax(-1), before.argmax(-1))
+    assert network.n_outputs == 5, "the network itself is not changed"
+
+
+@pytest.mark.parametrize("grow", [True, False])
+def test_a_clustering_with_more_clusters_than_outputs(grow: bool) -> None:
+    network = ResNet9(1, 3, width=2, heads=2)
+    targets = torch.tensor([[0, 4], [2, 3], [1, 0]])
+    fitting, wanted = graph_start.fit_outputs(network, targets, grow)
+    assert fitting.n_outputs == (5 if grow else 3)
+    assert wanted.tolist() == (targets.tolist() if grow else [[0, -1], [2, -1], [1, 0]])
+
+
+@given(st.integers(1, 6), st.integers(1, 3), st.integers(2, 5), st.integers(0, 100))
+def test_the_loss_is_the_mean_cross_entropy_of_both_views_summed_over_heads(
+    images: int, heads: int, clusters: int, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    outputs = F.normalize(torch.randn(2 * images, heads, clusters, generator=generator), dim=-1)
+    targets = torch.randint(-1, clusters, (images, heads), generator=generator)
+    expected = 0.0
+    for view in range(2 * images):
+        for head in range(heads):
+            target = int(targets[view % images, head])
+            if target >= 0:
+                weights = torch.exp(3.0 * outputs[view, head])
+                expected -= float(torch.log(weights[target] / weights.sum())) / (2 * images)
+    loss = graph_start.imitation_loss(outputs, targets, 3.0, images)
+    assert float(loss) == pytest.approx(expected, abs=1e-5)
+    halves = [
+        graph_start.imitation_loss(
+            torch.cat([outputs[:images][part], outputs[images:][part]]), targets[part], 3.0, images
+        )
+        for part in (slice(0, images // 2), slice(images // 2, None))
+    ]
+    assert float(sum(halves)) == pytest.approx(float(loss), abs=1e-5)
+
+
+def test_heads_learn_the_clusters_of_the_graph(small: Config) -> None:
+    images, _ = striped_images(200)
+    stages = (Stage("graph", "graph", 12), Stage("search", "relaxed", 1))
+    config = replace(small, schedule=stages, relaxed=Relaxed(heads=3, batch_size=50, resolutions=(0.3, 1.0)))
+    trainer = Trainer(images, config)
+    records = [record for record in trainer.run() if record.kind == "graph"]
+    assert records[-1].surprise > 2 * records[0].surprise
+
+
+def test_a_run_with_graph_stages_continues_bit_for_bit_from_every_stage(small: Config) -> None:
+    images, _ = striped_images(80)
+    config = replace(small, schedule=STAGES, relaxed=Relaxed(heads=2, batch_size=40, grow=True))
+    trainer = Trainer(images, config)
+    snapshots, records = [trainer.snapshot()], []
+    for record in trainer.run():
+        records.append(timeless(record))
+        snapshots.append(trainer.snapshot())
+    for position in (1, 4, 5, 6, 9):
+        again = Trainer(images, config)
+        again.restore(snapshots[position])
+        assert [timeless(record) for record in again.run()] == records[position:]
+
+
+def test_later_graphs_are_of_features(small: Config) -> None:
+    images, _ = striped_images(80)
+    trainer = Trainer(images, replace(small, schedule=STAGES, relaxed=Relaxed(heads=2, batch_size=40)))
+    tables = {}
+    for record in trainer.run():
+        assert trainer.neighbors is not None
+        tables[record.stage] = trainer.neighbors.clone()
+    assert torch.equal(tables["graph 1"], trainer._nearest_by_pixels())
+    assert torch.equal(tables["search 1"], tables["graph 1"])
+    assert not torch.equal(tables["graph 2"], tables["graph 1"])
+    assert torch.equal(tables["search 2"], tables["graph 2"])
