@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from converge_to_surprise.config import Config, SearchName, Stage
+from converge_to_surprise.config import Config, SearchName, Stage, presets
 from converge_to_surprise.config.presets import AUGMENTATION, KNOWN_SIZES, UPSAMPLE, PresetName, canonical, resolve
 from converge_to_surprise.data import datasets
 from converge_to_surprise.search.evolution import fraction_perturbed
@@ -220,3 +220,20 @@ def test_everything_that_is_known_of_data_sets_is_known_of_the_same_ones() -> No
 )  # fmt: skip
 def test_names_of_data_sets(source: str, name: str | None) -> None:
     assert canonical(source) == name
+
+
+@pytest.mark.parametrize("search", ["evolution", "guided"])
+def test_evolution_on_stored_features_has_a_schedule_of_its_own_and_the_same_merging(search: SearchName) -> None:
+    pixels = presets.resolve("fast", search, "auto", 2000, (3, 64, 64))
+    config = presets.with_backbone(pixels, 128, 2000)
+    assert [stage.kind for stage in config.schedule] == [search, search, "merge"]
+    assert config.schedule[1].passes
+    assert count_steps(config, 2000) == sum(presets.FEATURE_UPDATES) + 8 * 4 + 1
+    other = presets.with_backbone(presets.resolve("fast", None, "auto", 2000, (3, 64, 64)), 128, 2000)
+    assert config.merge.linkage == other.merge.linkage
+
+
+def test_guided_evolution_is_never_part_of_the_paper_preset() -> None:
+    assert all(
+        stage.kind == "evolution" for stage in presets.resolve("paper", None, "mnist", 60_000, (1, 28, 28)).schedule
+    )

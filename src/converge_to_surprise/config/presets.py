@@ -214,7 +214,7 @@ def _evolution_on_features(config: Config, batch_size: int, images: int) -> Conf
     explore, strong = (max(1, round(steps / per_epoch)) for steps in FEATURE_UPDATES)
     every = max(1, strong // 8)
     schedule = (Stage("explore", kind, explore), Stage("strong", kind, strong, 4, every), Stage("merge", "merge", 1))
-    evolution = Evolution(batch_size=batch_size, sigma=0.1, learning_rate=0.4, population=64, ramp_epochs=1)
+    evolution = Evolution(batch_size=batch_size, sigma=0.1, learning_rate=0.2, ramp_epochs=1)
     merge = replace(config.merge, linkage="information")
     return replace(config, schedule=schedule, evolution=evolution, merge=merge)
 
