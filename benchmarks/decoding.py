@@ -8,7 +8,8 @@ Writes photograph-like pictures as JPEG, PNG and HEIC files and reads each folde
   threads;
 - bare: ``Image.open``, ``draft``, ``convert``, ``resize`` in as many threads, without order, checks or skipped files.
 
-With ``--first-line`` also the seconds from the start of ``cts fit FOLDER`` to its first line, median of the rounds.
+With ``--first-line`` also the seconds from the start of ``cts fit FOLDER`` to its first line in a terminal, median of
+the rounds.
 Each figure is a median, because other programs disturb single rounds.
 """
 
@@ -68,17 +69,21 @@ def read_ours(listing: Listing, threads: int) -> None:
 
 
 def first_line(folder: Path) -> float:
-    """Seconds from the start of ``cts fit`` to its first line."""
+    """Seconds from the start of ``cts fit`` until a terminal shows something."""
     with tempfile.TemporaryDirectory() as name:
         words = [sys.executable, "-m", "converge_to_surprise", "fit", str(folder), "--out", f"{name}/run"]
-        environment = os.environ | {"CTS_CACHE": f"{name}/cache", "PYTHONUNBUFFERED": "1"}
+        environment = os.environ | {"CTS_CACHE": f"{name}/cache", "TERM": "xterm"}
+        ours, theirs = os.openpty()
         began = time.perf_counter()
-        started = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)
-        assert started.stdout is not None
-        started.stdout.readline()
+        started = subprocess.Popen(words, stdout=theirs, stderr=theirs, stdin=theirs, env=environment)
+        seen = b""
+        while b"reading" not in seen:
+            seen += os.read(ours, 1000)
         seconds = time.perf_counter() - began
         started.kill()
         started.wait()
+        os.close(ours)
+        os.close(theirs)
     return seconds
 
 

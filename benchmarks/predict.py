@@ -23,7 +23,7 @@ from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.source import Source
 from converge_to_surprise.model import model_file as modelfile
 from converge_to_surprise.model.backbone import random_network
-from converge_to_surprise.model.cluster_model import CalibratedNetwork, Model
+from converge_to_surprise.model.cluster_model import UNCALIBRATED, CalibratedNetwork, Model
 from converge_to_surprise.model.inference import CHUNK
 from converge_to_surprise.model.network import channels_last
 
@@ -35,7 +35,7 @@ ROUNDS = 6
 def a_model() -> Model:
     config = presets.resolve("fast", None, "mnist", IMAGES, (1, SIDE, SIDE))
     network = random_network(config, 1, 1).eval()
-    return Model(config, (1, SIDE, SIDE), CalibratedNetwork(network, 10.0, (1,) * network.n_outputs))
+    return Model(config, (1, SIDE, SIDE), CalibratedNetwork(network, UNCALIBRATED, (1,) * network.n_outputs))
 
 
 def speeds(model: Model, folder: Path) -> dict[str, float]:

@@ -301,6 +301,17 @@ def _quantity(row: Any) -> str:
     return f"{value:.2f}" if unit == "ratio" else f"{value:,.{0 if value >= 100 else 1}f} {unit}"
 
 
+def novelty(folder: Path) -> str:
+    """What novelty and confidence find of foreign images, and how well confidence is calibrated."""
+    lines = []
+    for _, row in newest(folder, "novelty", "case", "foreign", "seed").iterrows():
+        shares = [f"{100 * row[name]:.1f} %" for name in ("found", "found_confidence", "own_refused")]
+        areas = [f"{row[name]:.3f}" for name in ("auroc", "auroc_confidence")]
+        lines.append([row["case"], row["foreign"], *areas, *shares, f"{row['ece']:.3f}"])
+    header = "run on|foreign|AUROC, novelty|AUROC, confidence|found, novelty|found, confidence|own above 0.95|ECE"
+    return markdown(header.split("|"), lines)
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     **{
         made.__name__: made
@@ -317,6 +328,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
             faults,
             fuzz,
             bigdata,
+            novelty,
         )
     },
     **{name: speed(name) for name in SPEED},

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 
 import rivals
 import rows
+from rival_process import RIVALS
 
 DATA = ("digits", "usps", "mnist", "fashion-mnist")
 SAMPLE = 5_000
@@ -214,7 +215,7 @@ def run_all(options: Any) -> None:
                     keep([whole(job, old, "version 0.1", options.extra)])
                 if seed == options.seeds[0]:
                     keep(points(job, options.extra))
-                    for method in rivals.RIVALS if options.rivals else ():
+                    for method in RIVALS if options.rivals else ():
                         keep([rival(job, method)])
 
 

@@ -102,8 +102,8 @@ def vectors(job: Job, options: argparse.Namespace) -> tuple[npt.NDArray[np.float
     if job.input == "backbone":
         run = run_folder(job._replace(seed=options.seeds[0]), options)
         return photos.unit_features(run), photos.classes_of(run, str(source))
-    reading = ImageOptions(labels="from-folders" if source.is_dir() else "none")
-    train = datasets.load(str(source), reading=reading).train
+    wanted = ImageOptions(labels="from-folders" if source.is_dir() else "none")
+    train = datasets.load(str(source), options=wanted).train
     assert train.labels is not None
     return rivals.as_vectors(train.images), train.labels
 

@@ -330,6 +330,25 @@ def balance(sizes: Sequence[int]) -> float:
     return (math.exp(entropy_of_sizes) - 1) / len(held)
 
 
+# --- novelty: beyond the paper ---
+
+
+def novelty(place: Sequence[float], points: Sequence[Sequence[float]], table: Sequence[float], top: float) -> float:
+    """The level of an image's distance to its fifth nearest point, read from the quantiles of held-out distances.
+
+    The quantiles belong to equally spaced levels from 0 to ``top``; beyond the last one the level nears 1.
+    """
+    distance = sorted(math.dist(place, point) for point in points)[min(5, len(points)) - 1]
+    if distance >= table[-1]:
+        beyond = (distance - table[-1]) / (table[-1] - table[len(table) // 2])
+        return top + (1 - top) * (1 - math.exp(-beyond))
+    if distance <= table[0]:
+        return 0.0
+    below = max(k for k, value in enumerate(table) if value <= distance)
+    part = (distance - table[below]) / (table[below + 1] - table[below])
+    return top * (below + part) / (len(table) - 1)
+
+
 # --- not in the paper: near-duplicates ---
 
 

@@ -68,7 +68,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     capsys.readouterr()
     assert call(*words) == 2
     shown = capsys.readouterr()
-    assert shown.out == ""
+    assert all(line.startswith("reading ") for line in shown.out.splitlines())
     assert shown.err.startswith("cts: ")
     assert shown.err.count("\n") == 1, shown.err
     assert "Traceback" not in shown.err
@@ -90,7 +90,7 @@ def boxed(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
 def test_fit_writes_a_run(finished: Path) -> None:
     assert {path.name for path in finished.iterdir()} - {".lock"} == {
         "config.json", "history.jsonl", "checkpoints", "result.json", "labels.csv", "model.safetensors",
-        "outputs.safetensors", "training.safetensors", "exemplars.csv",
+        "outputs.safetensors", "training.safetensors", "exemplars.csv", "duplicates.csv",
     }  # fmt: skip
     config = json.loads((finished / "config.json").read_text())
     assert config["config"]["evolution"]["sigma"] == 0.1
@@ -103,7 +103,7 @@ def test_fit_writes_a_run(finished: Path) -> None:
         "seconds",
     }  # fmt: skip
     rows = (finished / "labels.csv").read_text().splitlines()
-    assert rows[0] == "image,cluster,confidence,second,second_confidence,views_agree,subcluster"
+    assert rows[0] == "image,cluster,confidence,novelty,second,second_confidence,views_agree,subcluster"
     assert [row.split(",")[0] for row in rows[1:]] == [str(index) for index in range(60)]
 
 
@@ -359,7 +359,7 @@ def test_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
         ("--evolution.score beauty", "unknown score 'beauty'; known: surprise, orderliness"),
         (
             "--schedule x=walk:3",
-            "kind of stage x is 'walk'; it must be one of evolution, relaxed, merge, refine, consolidate",
+            "kind of stage x is 'walk'; it must be one of evolution, graph, relaxed, merge, refine, consolidate",
         ),
         ("--schedule x", "schedule stage 'x' is not of the form name=kind:epochs"),
         ("--schedule ok=evolution:1 x=evolution:0", "epochs of stage x is 0; it must be at least 1"),

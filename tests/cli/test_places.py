@@ -141,7 +141,9 @@ def test_a_single_picture(run: Path, pictures: Path, tmp_path: Path, capsys: pyt
     capsys.readouterr()
     assert call("predict", run, picture) == 0
     sure = f"{float(row['confidence']):.3f}"
-    assert capsys.readouterr().out.startswith(f"{picture}: cluster {row['cluster']}, confidence {sure}; next best: ")
+    novel = f"{float(row['novelty']):.3f}"
+    wanted = f"{picture}: cluster {row['cluster']}, confidence {sure}, novelty {novel}; next best: "
+    assert capsys.readouterr().out.startswith(wanted)
     assert call("predict", run, picture, "--min-confidence", 1) == 0
     assert "cluster -1 (noise)" in capsys.readouterr().out
     assert call("predict", run, picture, "--out", tmp_path / "one.csv") == 0

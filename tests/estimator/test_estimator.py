@@ -27,13 +27,13 @@ from converge_to_surprise.data.synthetic import striped_images
 
 QUICK: dict[str, Any] = {
     "views": {"upsample": 1},
-    "schedule": ["search=relaxed:12", "merge=merge:1", "refine=refine:3"],
+    "schedule": ["start=graph:6", "search=relaxed:6", "merge=merge:1", "refine=refine:3"],
     "network": {"width": 4},
     "relaxed": {"heads": 2, "batch_size": 20},
     "merge": {"neighbor_pairs": 500, "augmented_pairs": 100},
     "n_init": 1,
 }
-TINY: dict[str, Any] = QUICK | {"schedule": ["search=relaxed:2", "merge=merge:1", "refine=refine:1"]}
+TINY: dict[str, Any] = QUICK | {"schedule": ["start=graph:2", "search=relaxed:1", "merge=merge:1", "refine=refine:1"]}
 TINY["relaxed"] = {"heads": 2, "batch_size": 4}
 
 
@@ -302,6 +302,21 @@ def test_images_with_low_confidence_get_no_cluster(fitted: SurpriseClustering, i
         quick(min_confidence=1.5).fit(images)
 
 
+def test_images_of_another_kind_are_novel_and_get_no_cluster(
+    fitted: SurpriseClustering, images: Tensor, tmp_path: Path
+) -> None:
+    assert fitted.novelty_.shape == (60,)
+    np.testing.assert_allclose(fitted.novelty(images), fitted.novelty_, atol=1e-5)
+    fitted.save(tmp_path / "model")
+    strict = SurpriseClustering.load(tmp_path / "model").set_params(max_novelty=0.9)
+    foreign = torch.zeros_like(images[:2])
+    foreign[1, :, 4, 4] = 255
+    assert (strict.novelty(foreign) > 0.9).all()
+    assert (strict.predict(foreign) == -1).all()
+    assert ((strict.predict(images) == -1) == (strict.novelty(images) > 0.9)).all()
+    assert (fitted.predict(foreign) >= 0).all()
+
+
 def test_paths_and_bad_files(fitted: SurpriseClustering, images: Tensor, tmp_path: Path) -> None:
     paths = []
     for number, image in enumerate(images):
@@ -370,7 +385,7 @@ def test_a_backbone_that_does_not_fit(images: Tensor) -> None:
         quick(backbone=nn.Identity()).fit(images)
     with pytest.raises(ValueError, match=r"does not take views of shape \(B, 1, 8, 8\)"):
         quick(backbone=nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten())).fit(images)
-    with pytest.raises(ValueError, match="backbone is 'resnet'"):
+    with pytest.raises(ValueError, match="there is no backbone 'resnet'; give one of"):
         quick(backbone="resnet").fit(images)
 
 

@@ -42,7 +42,7 @@ def test_the_best_balanced_initialization_is_selected(few: Tensor) -> None:
     np.testing.assert_array_equal(together.labels_, single[balances.index(max(balances))].labels_)
     assert len(together.history_) == 3 * len(single[0].history_)
     by_default = fitted(random_state=3)
-    assert len(by_default.history_) == 2 * len(single[0].history_)
+    assert len(by_default.history_) == len(single[0].history_)
 
 
 def test_zero_initializations_are_refused(few: Tensor) -> None:

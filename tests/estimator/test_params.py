@@ -56,6 +56,7 @@ def images() -> Tensor:
         ({"random_state": "luck"}, "random_state is 'luck'; it must be an integer"),
         ({"min_confidence": "high"}, "min_confidence is 'high'; it must be a number from 0 to 1"),
         ({"min_confidence": 1.5}, "min_confidence is 1.5; it must be a number from 0 to 1"),
+        ({"max_novelty": -0.5}, "max_novelty is -0.5; it must be a number from 0 to 1"),
         ({"device": None}, "device is None; it must be a name"),
         ({"settings": "fast"}, "settings is 'fast'; it must be a dict"),
         ({"image_shape": "8x8"}, "image_shape is '8x8'; it must be (H, W)"),

@@ -406,7 +406,7 @@ def test_names_of_runs() -> None:
         return [run.name for run in runs]
 
     assert names("fast", False) == ["usps-full-0", "usps-full-4"]
-    assert names("fast", True)[:2] == ["usps-full-one-init-0", "usps-without-augmentation-one-init-0"]
+    assert names("fast", True)[:2] == ["usps-full-0", "usps-without-augmentation-0"]
     # The paper's search has one initialization and one head, fills nothing and merges nothing.
     assert [name for name in names("paper", True) if name.endswith("-4")] == [
         "usps-full-4", "usps-without-augmentation-4", "usps-without-consolidation-4", "usps-without-zoom-out-4",

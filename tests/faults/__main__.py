@@ -54,6 +54,7 @@ def faults(options: Options) -> dict[str, tuple[Fault, int]]:
         "kill -9, sort by move, random moment": (sorting.kill_sort_at_random, options.kills),
         "kill -9, sort by move, at a file operation": (sorting.kill_in_sorting, options.kills),
         "kill -9, undo of a sort": (sorting.kill_in_undoing, options.kills),
+        "two sorts at once": (sorting.two_sorts_at_once, options.kills // 4),
         "SIGTERM": (partial(stops.polite_signal, number=signal.SIGTERM), each),
         "SIGINT": (partial(stops.polite_signal, number=signal.SIGINT), each),
         "SIGINT twice": (stops.interrupt_twice, each),

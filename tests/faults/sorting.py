@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -45,13 +46,28 @@ class Inbox:
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image[0].numpy()).save(path)
         (self.folder / "broken.png").write_bytes(b"no picture")
-        (self.folder / "link.png").symlink_to("trip 0/000.png")
-        (self.folder / "folder").symlink_to("trip 1")
+        self._add_links()
         self.before = contents(self.folder)
+        self.beside = contents(self.outside)
 
-    def sort(self, conditions: Conditions = FINE) -> BaseProcess:
-        words = ["sort", str(self.patient.whole.run.path), str(self.folder), "--into", str(self.out), "--how", "move"]
-        return self.patient.start(*words, "--threads", "1", conditions=conditions)
+    def _add_links(self) -> None:
+        """Links to files and folders, inside and outside, to links, to nothing and in a circle, and hard links."""
+        self.outside = self.patient.folder / "outside"
+        (self.outside / "deep").mkdir(parents=True, exist_ok=True)
+        for name in ("a.png", "deep/b.png"):
+            shutil.copy2(self.folder / "trip 0" / "001.png", self.outside / name)
+        for name, target in {
+            "link.png": "trip 0/000.png", "chain.png": "link.png", "out.png": "../outside/a.png", "gone.png": "nowhere",
+            "folder": "trip 1", "old": "../outside", "trip 2/circle": "..",
+        }.items():  # fmt: skip
+            (self.folder / name).symlink_to(target)
+        os.link(self.folder / "trip 0" / "002.png", self.folder / "second name.png")
+        os.link(self.outside / "deep" / "b.png", self.folder / "shared.png")
+
+    def sort(self, conditions: Conditions = FINE, out: Path | None = None, said: str = "said") -> BaseProcess:
+        place = str(out or self.out)
+        words = ["sort", str(self.patient.whole.run.path), str(self.folder), "--into", place, "--how", "move"]
+        return self.patient.start(*words, "--threads", "1", conditions=conditions, said=said)
 
     def undo(self, conditions: Conditions = FINE) -> BaseProcess:
         return self.patient.start("sort", "--undo", str(self.out), conditions=conditions)
@@ -75,6 +91,7 @@ class Inbox:
         after = contents(self.folder)
         different = {name for name in self.before | after if self.before.get(name) != after.get(name)}
         demand(not different, f"not as before: {sorted(different)}")
+        demand(contents(self.outside) == self.beside, "files outside of the source changed")
         left = sorted(path.name for path in self.out.rglob("*")) if self.out.exists() else []
         demand(not self.out.exists(), f"left in the folder of the sort: {left}")
 
@@ -143,6 +160,27 @@ def kill_in_undoing(ward: Ward, tally: Tally, count: int) -> None:
                 tally.tried += not ended
                 inbox.examine()
             inbox.recover()
+
+
+def two_sorts_at_once(ward: Ward, tally: Tally, count: int) -> None:
+    """Two sorts move the same pictures at once, every other time into the same folder; then both are undone."""
+    while tally.tried < count:
+        with tally.trial(), _inbox(ward, tally) as inbox:
+            second = inbox.out if tally.tried % 2 else inbox.out.with_name("second")
+            processes = [inbox.sort(said="first"), inbox.sort(out=second, said="other")]
+            for process, said in zip(processes, ("first", "other"), strict=True):
+                code = inbox.patient.await_end(process, said)
+                demand(code in (0, 2), f"exit code {code}: {inbox.patient.said(said)}")
+            places = {inbox.folder, inbox.out, second}
+            found = sum((Counter(contents(place).values()) for place in places), Counter[str]())
+            lost = Counter(inbox.before.values()) - found
+            demand(not lost, f"{lost.total()} files are in no place")
+            for out in {inbox.out, second}:
+                if out.exists():
+                    code = inbox.patient.await_end(inbox.patient.start("sort", "--undo", str(out)))
+                    demand(code == 0, f"it cannot be undone: {inbox.patient.said()}")
+            inbox.compare()
+            demand(not second.exists(), "the second sort left its folder")
 
 
 def _await(process: BaseProcess, path: Path) -> None:

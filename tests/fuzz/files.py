@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.pictures import SAVING, encoded, photo
 
 from converge_to_surprise.config import Config, files
+from converge_to_surprise.config.images import ImageOptions
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.decode import BadPicture, decode, probe
 
@@ -59,6 +60,20 @@ def array_file(place: Place, draw: Draw) -> Use:
     return lambda: datasets.load(str(path))
 
 
+def embedding_file(place: Place, draw: Draw) -> Use:
+    """Embeddings in npy, npz and Parquet, with the damage inside or outside."""
+    rng = draw(dice)
+    array = whole_array(rng.choice(((5, 4), (5, 2, 4))), rng.choice(("|u1", "<f4", "<f8", "<i8", "|b1")))
+    match rng.randrange(3):
+        case 0:
+            path = place.file("a.npy", spoil_bytes(array, rng))
+        case 1:
+            path = place.file("a.npz", npz(embeddings=spoil_bytes(array, rng), labels=whole_array((5,))))
+        case _:
+            path = place.file("e.parquet", spoil_bytes(_parquet(), rng))
+    return lambda: datasets.load(str(path), options=ImageOptions(input="embeddings"))
+
+
 CELLS = ("a.png", "", "../../etc/passwd", "\0", "/dev/zero", "\ud800", '"', ",", "\r\n", "x" * 5000, ".", "\x1b[2J")
 HEADERS = ("path,label", "file", "image;class", "filename\ttarget", "\0", "", "\ufeffpath")
 
@@ -81,7 +96,9 @@ def _parquet() -> bytes:
     import pyarrow.parquet as pq
 
     file = io.BytesIO()
-    pq.write_table(pa.table({"path": ["a.png", "b.png", "a.png"], "label": ["x", "y", "x"]}), file)
+    pq.write_table(
+        pa.table({"path": ["a.png", "b.png", "a.png"], "label": ["x", "y", "x"], "vector": [[1.0, 2.0]] * 3}), file
+    )
     return file.getvalue()
 
 

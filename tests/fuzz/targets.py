@@ -19,6 +19,7 @@ TARGETS: dict[str, Callable[[Place, Draw], Use]] = {
     "IDX": files.idx_file,
     "npy and npz": files.array_file,
     "CSV and Parquet": files.table,
+    "embeddings": files.embedding_file,
     "picture": files.picture,
     "folder of pictures": files.picture_folder,
     "model file": runs.model_bytes,

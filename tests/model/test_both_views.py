@@ -8,7 +8,7 @@ from torch import Tensor
 from converge_to_surprise.config import Config, Network
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.model.backbone import random_network
-from converge_to_surprise.model.inference import run_all
+from converge_to_surprise.model.inference import Calibration, run_all
 
 
 def test_both_views_by_a_slow_loop(bars: Tensor) -> None:
@@ -18,7 +18,7 @@ def test_both_views_by_a_slow_loop(bars: Tensor) -> None:
         for view in make_views(to_float(bars), config.views) * 30:
             features = network.features(view)
         network.head.bias.copy_(-(network.head.weight @ features.mean(0)))
-    found = run_all(network, bars, config.views, 10.0)
+    found = run_all(network, bars, config.views, Calibration(10.0))
     network.eval()
     with torch.no_grad():
         for index, image in enumerate(bars):

@@ -17,6 +17,7 @@ from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model import confidence
 from converge_to_surprise.model.backbone import random_network
+from converge_to_surprise.model.calibration import calibrate
 from converge_to_surprise.model.inference import run_all
 
 
@@ -55,9 +56,9 @@ def test_confidence_is_the_frequency_with_which_augmented_views_agree() -> None:
         for view in make_views(to_float(images), config.views) * 30:
             features = network.features(view)
         network.head.bias.copy_(-(network.head.weight @ features.mean(0)))
-    sharpness = confidence.fit_sharpness(network, images, config)
-    assert 1 < sharpness < confidence.MAX_SHARPNESS
-    outputs = run_all(network, images, config.views, sharpness, keep=("probabilities",))
+    calibration = calibrate(network, images, config)
+    assert 1 < calibration.sharpness < confidence.MAX_SHARPNESS
+    outputs = run_all(network, images, config.views, calibration, keep=("probabilities",))
     confidences = outputs.probabilities.max(1).values
     generator = torch.Generator().manual_seed(9)
     network.eval()
@@ -80,7 +81,7 @@ def test_the_sharpness_is_determined_by_the_seed_and_the_network_is_not_changed(
     network = random_network(Config(seed=1, max_clusters=4, network=Network(width=2)), 1, 1)
     centered(network, images).train()
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    first, again, other = (confidence.fit_sharpness(network, images, replace(config, seed=s)) for s in (0, 0, 1))
+    first, again, other = (calibrate(network, images, replace(config, seed=s)).sharpness for s in (0, 0, 1))
     assert first == again != other
     assert network.training
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())

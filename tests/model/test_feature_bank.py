@@ -20,7 +20,7 @@ from converge_to_surprise.config import Augmentation, Views
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.store import fingerprint
 from converge_to_surprise.model import feature_bank
-from converge_to_surprise.model.encoder import Encoder, Projection
+from converge_to_surprise.model.encoder import BackboneEncoder, Projection
 from converge_to_surprise.model.feature_bank import CHUNK, BankJob, stored_features
 from converge_to_surprise.model.feature_recipe import FeatureRecipe
 from converge_to_surprise.model.pretrained import PreprocessFlags, open_backbone
@@ -60,7 +60,7 @@ def test_the_first_copy_is_the_un_augmented_view_and_the_others_differ(
         torch.testing.assert_close(items[:, side, 0], projection(backbone(view).half()), atol=2e-3, rtol=2e-3)
     assert not torch.equal(items[:, :, 1], items[:, :, 2])
     assert (items[:, 0, 0] - items[:, 0, 1]).abs().mean() > 0.01
-    encoder = Encoder(recipe, projection, (3, SIDE, SIDE))
+    encoder = BackboneEncoder(recipe, projection, (3, SIDE, SIDE))
     torch.testing.assert_close(encoder.view_features(images[:40]), items[:40, :, 0].float(), atol=2e-3, rtol=2e-3)
 
 

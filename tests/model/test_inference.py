@@ -10,10 +10,10 @@ from converge_to_surprise.config import Config, Network, Views
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model import inference
 from converge_to_surprise.model.backbone import random_network
-from converge_to_surprise.model.inference import CHUNK, Outputs
+from converge_to_surprise.model.inference import CHUNK, Calibration, Known, Outputs
 from converge_to_surprise.model.network import ClusterNetwork
+from converge_to_surprise.model.novelty import descriptors, fit_novelty, image_statistics
 
-SHARPNESS = 7.0
 VIEWS = Views(fill_masked=True)
 
 
@@ -34,6 +34,13 @@ def network(images: Tensor) -> ClusterNetwork:
     return network
 
 
+@pytest.fixture(scope="module")
+def calibration(network: ClusterNetwork, images: Tensor) -> Calibration:
+    features = inference.view_features(network, images, VIEWS)
+    values = descriptors(features[:, 0], features[:, 1], image_statistics(images))
+    return Calibration(7.0, fit_novelty(values, features.shape[2]))
+
+
 def joined(chunks: list[Outputs]) -> Outputs:
     return Outputs(*(torch.cat(values) for values in zip(*chunks, strict=True)))
 
@@ -42,9 +49,9 @@ def equal(found: Outputs, expected: Outputs) -> bool:
     return all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_outputs_are_those_of_both_views(network: ClusterNetwork, images: Tensor) -> None:
+def test_outputs_are_those_of_both_views(network: ClusterNetwork, images: Tensor, calibration: Calibration) -> None:
     single = network.single()
-    outputs = joined(list(inference.run(single, images, VIEWS, SHARPNESS)))
+    outputs = joined(list(inference.run(single, images, VIEWS, calibration)))
     labels_i, labels_j = inference.label_views(single, images, VIEWS)
     assert len(set(labels_i.tolist())) > 1, "several outputs must win for this to show anything"
     assert torch.equal(outputs.view_i, labels_i)
@@ -55,32 +62,34 @@ def test_outputs_are_those_of_both_views(network: ClusterNetwork, images: Tensor
 
 
 def test_outputs_from_known_features_are_those_from_the_images_bit_for_bit(
-    network: ClusterNetwork, images: Tensor
+    network: ClusterNetwork, images: Tensor, calibration: Calibration
 ) -> None:
     single, keep = network.single(), ("probabilities", "features")
     features = inference.view_features(single, images, VIEWS)
-    expected = inference.run_all(single, images, VIEWS, SHARPNESS, keep)
-    assert equal(inference.run_all(single, images, VIEWS, SHARPNESS, keep, features), expected)
-    chunks = joined(list(inference.run(single, images, VIEWS, SHARPNESS)))
+    expected = inference.run_all(single, images, VIEWS, calibration, keep)
+    assert equal(inference.run_all(single, images, VIEWS, calibration, keep, Known(features)), expected)
+    chunks = joined(list(inference.run(single, images, VIEWS, calibration)))
     assert equal(expected, chunks._replace(features=chunks.features.half()))
 
 
-def test_outputs_do_not_depend_on_the_number_of_threads(network: ClusterNetwork, images: Tensor) -> None:
+def test_outputs_do_not_depend_on_the_number_of_threads(
+    network: ClusterNetwork, images: Tensor, calibration: Calibration
+) -> None:
     single, before = network.single(), torch.get_num_threads()
     found = []
     for threads in (1, 3):
         torch.set_num_threads(threads)
-        found.append(inference.run_all(single, images, VIEWS, SHARPNESS, ("probabilities", "features")))
+        found.append(inference.run_all(single, images, VIEWS, calibration, ("probabilities", "features")))
     torch.set_num_threads(before)
     assert equal(found[0], found[1])
 
 
-def test_only_the_named_columns_are_kept(network: ClusterNetwork, images: Tensor) -> None:
+def test_only_the_named_columns_are_kept(network: ClusterNetwork, images: Tensor, calibration: Calibration) -> None:
     single = network.single()
-    labels_only = inference.run_all(single, images, VIEWS, SHARPNESS)
-    with_probabilities = inference.run_all(single, images, VIEWS, SHARPNESS, ("probabilities",))
-    assert [value.shape for value in labels_only[3:]] == [(len(images), 0), (len(images), 0)]
-    assert [value.shape for value in with_probabilities[3:]] == [(len(images), 6), (len(images), 0)]
+    labels_only = inference.run_all(single, images, VIEWS, calibration)
+    with_probabilities = inference.run_all(single, images, VIEWS, calibration, ("probabilities",))
+    assert [value.shape for value in labels_only[3:5]] == [(len(images), 0), (len(images), 0)]
+    assert [value.shape for value in with_probabilities[3:5]] == [(len(images), 6), (len(images), 0)]
     assert equal(labels_only, with_probabilities._replace(probabilities=labels_only.probabilities))
 
 
@@ -118,6 +127,6 @@ def test_the_mode_and_the_state_of_the_network_are_not_changed(
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
 
 
-def test_no_images_are_refused(network: ClusterNetwork, images: Tensor) -> None:
+def test_no_images_are_refused(network: ClusterNetwork, images: Tensor, calibration: Calibration) -> None:
     with pytest.raises(ValueError, match="there are no images to label"):
-        inference.run_all(network.single(), images[:0], VIEWS, SHARPNESS)
+        inference.run_all(network.single(), images[:0], VIEWS, calibration)

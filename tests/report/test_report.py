@@ -57,6 +57,8 @@ def test_images_are_those_of_the_table_of_labels(run: RunFolder, gathered: dict[
     assert unpacked(shown["cluster"], "<i2") == [int(rows[i]["cluster"]) for i in index]
     assert unpacked(shown["subcluster"], "<i2") == [int(rows[i]["subcluster"]) for i in index]
     assert unpacked(shown["second"], "<i2") == [int(rows[i]["second"]) for i in index]
+    novelty = np.array(unpacked(shown["novelty"], "<u2")) / 10_000
+    assert novelty == pytest.approx([float(rows[i]["novelty"]) for i in index], abs=1e-4)
     assert unpacked(shown["viewsAgree"], "<u1") == [int(rows[i]["views_agree"]) for i in index]
     confidence = np.array(unpacked(shown["confidence"], "<u2")) / 10_000
     assert confidence == pytest.approx([float(rows[i]["confidence"]) for i in index], abs=1e-4)

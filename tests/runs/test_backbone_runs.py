@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from support import onnx_models
+from support.color_photos import write_colors
 from support.picture_run import call, refused, table
 
 from converge_to_surprise.data import datasets
+from converge_to_surprise.model.feature_recipe import FeatureRecipe
 from converge_to_surprise.runs import checkpoint, session
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.load import load_model
@@ -22,19 +23,6 @@ pytestmark = pytest.mark.subprocess  # an ONNX file is tried in a process of its
 
 SIDE = 16
 FLAGS = ["--backbone-size", SIDE, "--copies", 3, "--threads", 1, "--max-clusters", 12, "--relaxed.heads", 3]
-COLORS = ((200, 60, 60), (60, 200, 60), (60, 60, 200))
-
-
-def write_colors(folder: Path, count: int = 90) -> Path:
-    """Noisy pictures of three colors, in folders of their classes."""
-    draw = np.random.default_rng(0)
-    for number in range(count):
-        color = COLORS[number % 3]
-        pixels = (np.array(color) + draw.normal(0, 30, (20, 20, 3))).clip(0, 255).astype(np.uint8)
-        path = folder / f"class {number % 3}" / f"{number:03d}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(pixels).save(path)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +62,7 @@ def test_colors_are_found_and_the_run_says_how(run: Path) -> None:
     assert result["verdict"]["strength"] in ("strong", "weak")
     assert any(level[0] == result["merge"]["n_clusters"] for level in result["merge"]["levels"])
     description = RunFolder.open(run).description()
-    assert description.recipe is not None
+    assert isinstance(description.recipe, FeatureRecipe)
     assert description.recipe.identity.features == 8
     assert description.recipe.copies == 3
     assert description.config.network.inputs == 8
@@ -212,6 +200,7 @@ def test_the_exported_file_holds_the_backbone_and_labels_raw_pictures(run: Path,
         assert clear.mean() > 0.8
         assert (found["cluster"] == wanted.cluster.numpy())[clear].all()
         np.testing.assert_allclose(found["confidence"], wanted.confidence.numpy(), atol=2e-2)
+        np.testing.assert_allclose(found["novelty"], wanted.novelty.numpy(), atol=5e-2)
 
 
 def test_a_backbone_with_a_fixed_batch_is_not_exported(

@@ -59,7 +59,10 @@ def test_the_exported_file_says_the_same_on_real_pictures(run: Path, pictures: P
         assert (found["cluster"] == wanted.cluster.numpy())[clear].all()
         np.testing.assert_allclose(found["confidence"], wanted.confidence.numpy(), atol=1e-4)
         np.testing.assert_allclose(found["embedding"], wanted.embedding.numpy(), atol=1e-4)
+        np.testing.assert_allclose(found["novelty"], wanted.novelty.numpy(), atol=2e-3)
         assert (found["views_agree"] == wanted.views_agree.numpy())[clear].all()
+    blank = np.zeros((1, 1, 8, 8), dtype=np.uint8)
+    assert session.run(["novelty"], {"images": blank})[0] > 0.95
     about = session.get_modelmeta().custom_metadata_map
     assert json.loads(about["clusters"]) == [str(k) for k in range(model.n_clusters)]
     assert json.loads(about["shape"]) == [1, 8, 8]
@@ -72,7 +75,7 @@ def test_a_backbone_is_exported_with_its_heads(tmp_path: Path) -> None:
     torch.manual_seed(0)
     settings = {
         "views": {"upsample": 1},
-        "schedule": ["search=relaxed:12", "merge=merge:1", "refine=refine:3"],
+        "schedule": ["start=graph:6", "search=relaxed:6", "merge=merge:1", "refine=refine:3"],
         "relaxed": {"heads": 2, "batch_size": 20},
         "merge": {"neighbor_pairs": 500, "augmented_pairs": 100},
         "n_init": 1,

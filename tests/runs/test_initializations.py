@@ -15,7 +15,7 @@ from faults.harness import SETTINGS
 from torch import Tensor
 
 from converge_to_surprise import cli
-from converge_to_surprise.config import Config, Merge, Relaxed, Stage, presets
+from converge_to_surprise.config import Config, Merge, Relaxed, Stage
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.report.comparison import compare_runs
 from converge_to_surprise.report.content import progress
@@ -95,14 +95,6 @@ def test_a_snapshot_without_the_networks_of_its_best_initialization_is_refused(t
     lacking = {other: tensor for other, tensor in finished.tensors.items() if other != name}
     with pytest.raises(KeyError, match=r"head\.bias"):
         check(Snapshot(lacking, finished.data), two)
-
-
-def test_only_the_fast_preset_has_two_initializations() -> None:
-    shape = (1, 28, 28)
-    assert presets.resolve("fast", None, "auto", 1000, shape).n_init == 2
-    assert presets.resolve("fast", "evolution", "auto", 1000, shape).n_init == 1
-    assert presets.resolve("paper", None, "auto", 1000, shape).n_init == 1
-    assert presets.resolve("paper", "relaxed", "auto", 1000, shape).n_init == 1
 
 
 def test_the_selection_is_described_in_one_line() -> None:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from converge_to_surprise.config import Config, Network
 from converge_to_surprise.model.backbone import random_network
-from converge_to_surprise.model.cluster_model import CalibratedNetwork, Model
+from converge_to_surprise.model.calibration import calibrate
+from converge_to_surprise.model.cluster_model import UNCALIBRATED, CalibratedNetwork, Model
 from converge_to_surprise.model.inference import Outputs
 from converge_to_surprise.runs import labels
 from converge_to_surprise.runs.labels import KEEP, SavedOutputs
@@ -20,17 +21,19 @@ from converge_to_surprise.search.restarts import Fitted
 
 
 @pytest.fixture(scope="module")
-def model() -> Model:
+def model(bars: Tensor) -> Model:
     config = Config(max_clusters=6, network=Network(width=2))
     network = random_network(config, 1, 1)
-    return Model(config, (1, 8, 8), CalibratedNetwork(network, 10.0, (20, 30, 10, 5, 55, 0)))
+    return Model(
+        config, (1, 8, 8), CalibratedNetwork(network, calibrate(network, bars, config), (20, 30, 10, 5, 55, 0))
+    )
 
 
 def fitted(model: Model, images: Tensor, tree: bool) -> Fitted:
     """As after a search; with a merge tree the images also have subclusters."""
     outputs = model.run_all(images, KEEP)
     subclusters = torch.arange(len(images)) % 7
-    unmerged = Outputs(*(subclusters,) * 3, torch.empty(len(images), 0), torch.empty(len(images), 0))
+    unmerged = Outputs(*(subclusters,) * 3, *(torch.empty(len(images), 0),) * 2, outputs.novelty)
     return Fitted(model, outputs, unmerged if tree else None)
 
 
@@ -82,10 +85,9 @@ def test_saved_outputs_of_a_network_with_one_output(tmp_path: Path, bars: Tensor
     zeros, few = torch.zeros(5, dtype=torch.long), bars[:5]
     config = Config(max_clusters=2, network=Network(width=1))
     network = random_network(config, 1, 1)
-    outputs = Outputs(zeros, zeros, zeros, torch.ones(5, 1), torch.zeros(5, 8).half())
-    SavedOutputs.of(Fitted(Model(config, (1, 8, 8), CalibratedNetwork(network, 1.0, (5, 0))), outputs, None)).save(
-        tmp_path / "outputs"
-    )
+    outputs = Outputs(zeros, zeros, zeros, torch.ones(5, 1), torch.zeros(5, 8).half(), torch.zeros(5))
+    model = Model(config, (1, 8, 8), CalibratedNetwork(network, UNCALIBRATED, (5, 0)))
+    SavedOutputs.of(Fitted(model, outputs, None)).save(tmp_path / "outputs")
     loaded = SavedOutputs.load(tmp_path / "outputs", len(few), 2)
     assert loaded is not None
     assert loaded.top_outputs.shape == loaded.top_probabilities.shape == (5, 1)

@@ -135,7 +135,7 @@ def test_a_folder_gives_the_clusters_of_its_array(run: Path, pictures: Path, tmp
     paths = sorted(path for path in pictures.rglob("*.png") if path.stat().st_size)
     np.save(tmp_path / "array.npy", np.stack([np.asarray(Image.open(path)) for path in paths]))
     assert call("fit", tmp_path / "array.npy", "--out", tmp_path / "run", *FLAGS) == 0
-    kept = ("cluster", "confidence", "second", "views_agree", "subcluster")
+    kept = ("cluster", "confidence", "novelty", "second", "views_agree", "subcluster")
     from_array, from_files = (
         [[row[name] for name in kept] for row in table(folder / "labels.csv")] for folder in (tmp_path / "run", run)
     )
@@ -146,7 +146,7 @@ def test_a_folder_gives_the_clusters_of_its_array(run: Path, pictures: Path, tmp
 def test_predicting_the_training_set_gives_its_labels(run: Path, pictures: Path, tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"labels.{ending}"
     assert call("predict", run, pictures, "--out", out) == 0
-    names = ("path", "cluster", "confidence", "second", "second_confidence", "views_agree")
+    names = ("path", "cluster", "confidence", "novelty", "second", "second_confidence", "views_agree")
     wanted = [{name: row[name] for name in names} for row in table(run / "labels.csv")]
     if ending == "csv":
         assert table(out) == wanted
@@ -157,6 +157,7 @@ def test_predicting_the_training_set_gives_its_labels(run: Path, pictures: Path,
         assert [row["path"] for row in found] == [row["path"] for row in wanted]
         assert [row["cluster"] for row in found] == [int(row["cluster"]) for row in wanted]
         assert [row["confidence"] for row in found] == [float(row["confidence"]) for row in wanted]
+        assert [row["novelty"] for row in found] == [float(row["novelty"]) for row in wanted]
         assert [row["views_agree"] for row in found] == [row["views_agree"] == "1" for row in wanted]
     assert len(table(tmp_path / "labels.quarantine.csv")) == 2
     assert {path.name for path in tmp_path.iterdir()} == {out.name, "labels.quarantine.csv"}
@@ -173,6 +174,11 @@ def test_the_table_as_asked_for(run: Path, pictures: Path, tmp_path: Path) -> No
         assert row["cluster"] == (before["cluster"] if float(before["confidence"]) >= boundary else "-1")
         assert np.isfinite([float(row[f"e{k}"]) for k in range(32)]).all()
         assert "e32" not in row
+    novel = np.unique([float(row["novelty"]) for row in table(plain)])
+    usual = float(novel[len(novel) // 2 - 1 : len(novel) // 2 + 1].mean())
+    assert call("predict", run, pictures, "--out", out, "--max-novelty", usual, "--force") == 0
+    for row, before in zip(table(out), table(plain), strict=True):
+        assert row["cluster"] == ("-1" if float(before["novelty"]) > usual else before["cluster"])
     assert call("predict", run, pictures, "--out", out, "--n-clusters", 1, "--force") == 0
     assert {row["cluster"] for row in table(out)} == {"0"}
 
@@ -306,6 +312,8 @@ def test_mistakes(run: Path, pictures: Path, tmp_path: Path, capsys: pytest.Capt
     assert "there is no folder" in refused(capsys, "predict", run, pictures, "--out", tmp_path / "no" / "out.csv")
     text = refused(capsys, "predict", run, pictures, "--out", out, "--force", "--min-confidence", 2)
     assert text == "--min-confidence is 2.0; it must be from 0 to 1"
+    text = refused(capsys, "predict", run, pictures, "--out", out, "--force", "--max-novelty", -1)
+    assert text == "--max-novelty is -1.0; it must be from 0 to 1"
     text = refused(capsys, "predict", run, pictures, "--out", out, "--force", "--n-clusters", 99)
     assert "the merge tree has 1 to" in text
     np.save(tmp_path / "wide.npy", np.zeros((5, 9, 16), np.uint8))

@@ -205,6 +205,7 @@ KILLS = {
     "sort, random moment": sorting.kill_sort_at_random,
     "sort, at a file operation": sorting.kill_in_sorting,
     "undo": sorting.kill_in_undoing,
+    "two sorts at once": sorting.two_sorts_at_once,
 }
 
 

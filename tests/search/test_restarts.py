@@ -65,7 +65,7 @@ def same_outputs(found: Outputs | None, expected: Outputs | None) -> bool:
 
 
 def same_networks(found: Model, expected: Model) -> bool:
-    """Whether both models have the same weights, sharpness and sizes before and after merging, bit for bit."""
+    """Whether both models have the same weights, calibration and sizes before and after merging, bit for bit."""
     pairs = [(found.final, expected.final), (found.unmerged, expected.unmerged)]
     for ours, theirs in pairs:
         if ours is None or theirs is None:
@@ -73,7 +73,12 @@ def same_networks(found: Model, expected: Model) -> bool:
                 return False
             continue
         states = (ours.network.state_dict(), theirs.network.state_dict())
-        if states[0].keys() != states[1].keys() or (ours.sharpness, ours.sizes) != (theirs.sharpness, theirs.sizes):
+        (sharpness, novelty), (their_sharpness, their_novelty) = ours.calibration, theirs.calibration
+        if states[0].keys() != states[1].keys() or (sharpness, ours.sizes) != (their_sharpness, theirs.sizes):
+            return False
+        assert novelty is not None
+        assert their_novelty is not None
+        if not all(torch.equal(value, other) for value, other in zip(novelty, their_novelty, strict=True)):
             return False
         if not all(torch.equal(value, states[1][name]) for name, value in states[0].items()):
             return False
@@ -203,7 +208,7 @@ def test_outputs_from_the_features_of_the_merge_are_those_of_the_images(several:
         (model.final, outputs, ("probabilities", "features")),
         (model.unmerged, unmerged, ("probabilities",)),
     ):
-        expected = inference.run_all(calibrated.network, images, config.views, calibrated.sharpness, keep)
+        expected = inference.run_all(calibrated.network, images, config.views, calibrated.calibration, keep)
         assert same_outputs(found, expected)
 
 
@@ -216,7 +221,8 @@ def test_finish_labels_the_images_once_per_network(
     run_all = inference.run_all
 
     def counted(*arguments: object) -> Outputs:
-        passes.append(arguments[-1] is not None)
+        assert isinstance(arguments[-1], inference.Known)
+        passes.append(arguments[-1].features is not None)
         return run_all(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(inference, "run_all", counted)

@@ -13,7 +13,7 @@ from torch import Tensor
 from converge_to_surprise import cli
 from converge_to_surprise.data.synthetic import striped_images
 
-SCHEDULE = ["--schedule", "start=graph:8", "search=relaxed:16", "merge=merge:1", "refine=refine:6"]
+SCHEDULE = ["--schedule", "search=relaxed:24", "merge=merge:1", "refine=refine:6"]
 NETWORK = ["--network.width", "4", "--max-clusters", "12", "--views.upsample", "1"]
 FLAGS = [*SCHEDULE, *NETWORK, "--threads", "1", "--no-report", "--relaxed.heads", "2", "--relaxed.batch-size", "20"]
 FLAGS += ["--n-init", "1"]

@@ -38,6 +38,7 @@ def reasons(path: Path) -> dict[str, str]:
 class Found(NamedTuple):
     cluster: Tensor
     confidence: Tensor
+    novelty: Tensor
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Quick:
 
     def predict(self, images: Tensor) -> Iterator[Found]:
         if len(images):
-            yield Found(images[:, 0, 0, 0].long() % self.n_clusters, torch.ones(len(images)))
+            yield Found(images[:, 0, 0, 0].long() % self.n_clusters, torch.ones(len(images)), torch.zeros(len(images)))
 
 
 def quick_sort(

@@ -45,9 +45,10 @@ def execute(command: Command, console: Console) -> None:
 
     model, problems = load_annotated_model(RunFolder.open(command.run), command.n_clusters)
     warn(problems)
-    listing = datasets.open_listing(command.source)
+    listing = None if model.input == "embeddings" else datasets.open_listing(command.source)
     labels = command.labels if listing is not None and looks_like_classes(listing) else "none"
-    dataset = load_images(command.source, command.data_dir, ImageOptions(labels=labels), console, model.shape)
+    options = ImageOptions(labels=labels, input=model.input)
+    dataset = load_images(command.source, command.data_dir, options, console, model.shape)
     store = dataset.train if command.split == "train" else dataset.evaluation
     assessment = assess(model, store.images, store.labels)
     if command.json:

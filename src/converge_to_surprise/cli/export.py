@@ -18,7 +18,8 @@ class Command:
     run: RunPath
     """A finished run, or a model file."""
     onnx: Path
-    """ONNX file to write: from raw images (uint8, any number of them) to cluster and confidence."""
+    """ONNX file to write: from raw images (uint8, any number of them) or embeddings to cluster, confidence and
+    novelty."""
     n_clusters: int | None = None
     """Cut the merge tree at this many clusters instead of where the run cut it."""
     force: bool = False
@@ -34,6 +35,5 @@ def execute(command: Command, console: Console) -> None:
     model = load_model(command.run, command.n_clusters)
     onnx_file.export(model, command.onnx)
     size = command.onnx.stat().st_size / 1e6
-    channels, height, width = model.shape
-    text = f"{command.onnx}: {size:.1f} MB, from images uint8 (N, {channels}, {height}, {width})"
+    text = f"{command.onnx}: {size:.1f} MB, from {onnx_file.input_text(model)}"
     say(console, f"{text} to {', '.join(onnx_file.OUTPUTS)}")

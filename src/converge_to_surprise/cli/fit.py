@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 
 from ..config import Config, SearchName
 from ..config.describe import field_docs, leaf
 from ..config.files import overlay, read
-from ..config.images import Color, LabelSource
-from ..config.presets import COMPONENTS, KNOWN_SIZES, PresetName, canonical, on_features, resolve, with_backbone
+from ..config.images import Color, InputKind, LabelSource, check_copies
+from ..config.presets import KNOWN_SIZES, PresetName, canonical, on_features, resolve, with_backbone, with_embeddings
 from ..config.text import one_line
 from .arguments import SourceName
 from .output import say, warn
@@ -37,7 +38,7 @@ class Command:
 
     source: SourceName
     """A folder of pictures, a .csv or .parquet file with their paths, an .npz, .npy or IDX file, or a data set (mnist,
-    fashion-mnist, usps, digits)."""
+    fashion-mnist, usps, digits). With --input embeddings: an .npy, .npz or .parquet file of vectors."""
     out: Path
     """Folder for the run; it must not hold one already."""
     preset: PresetName = "fast"
@@ -46,6 +47,11 @@ class Command:
     """evolution, guided or relaxed, instead of the preset's search."""
     data_dir: Path | None = None
     """Folder with local copies of the named data sets (also: the CTS_DATA variable)."""
+    input: InputKind = "images"
+    """embeddings: SOURCE holds feature vectors, (N, D), or (N, V, D) for V views of each item."""
+    images: str | None = None
+    """Pictures of the embeddings, for the page: a folder (in the order of the names), a table of paths, or the column
+    of SOURCE with their paths."""
     backbone: str | None = None
     """Pre-trained network whose features are clustered instead of pixels: an ONNX file, hf:ORG/NAME, or a name that
     `cts backbones` lists. The way for photographs."""
@@ -83,10 +89,10 @@ class Request(NamedTuple):
 
 
 SHORT_HELP = (
-    "source", "out", "backbone", "n_init", "n_clusters", "max_clusters", "preset", "search", "seed", "image_size",
-    "color", "labels", "augmentation.rotation", "augmentation.crop", "augmentation.flip_prob", "relaxed.temperature",
-    "schedule", "device", "precision", "threads", "processes", "config", "data_dir", "report", "serve",
-    "tensorboard", "force",
+    "source", "out", "backbone", "input", "images", "n_init", "n_clusters", "max_clusters", "preset", "search",
+    "seed", "image_size", "color", "labels", "augmentation.rotation", "augmentation.crop", "augmentation.flip_prob",
+    "relaxed.temperature", "schedule", "device", "precision", "threads", "processes", "config", "data_dir", "report",
+    "serve", "tensorboard", "force",
 )  # fmt: skip
 """The options that ``cts fit --help`` shows; ``--help-all`` shows all."""
 ADVICE = (
@@ -96,13 +102,13 @@ ADVICE = (
 
 
 def execute(request: Request, console: Console) -> None:
-    say(console, one_line(f"reading {request.command.source}"))  # first: importing torch takes seconds
-    from ..config.images import ImageOptions, check_image_size
-    from ..data.store import check_clusterable
-    from ..distributed import launch
-    from ..runs import session
-    from ..runs.folder import RunFolder
-    from .loading import load_images
+    with console.status(one_line(f"reading {escape(request.command.source)}")):  # importing torch takes seconds
+        from ..config.images import ImageOptions, check_image_size
+        from ..data.store import check_clusterable
+        from ..distributed import launch
+        from ..runs import session
+        from ..runs.folder import RunFolder
+        from .loading import load_images
 
     command = request.command
     # torchrun starts the same command again after a loss: the run it finds is then its own.
@@ -111,15 +117,17 @@ def execute(request: Request, console: Console) -> None:
         raise ValueError("--force is refused under torchrun, because a restart would overwrite the run again")
     run = RunFolder.open(command.out) if again else RunFolder.claim(command.out, command.force)
     check_image_size(command.image_size, "--image-size")
+    check_input(command)
     backbone = opened_backbone(command)
     side = None if backbone is None else backbone.identity.preprocess.size
-    options = ImageOptions(command.image_size, command.color, command.labels, side)
+    options = ImageOptions(
+        command.image_size, command.color, command.labels, side, input=command.input, pictures=command.images
+    )
     dataset = load_images(command.source, command.data_dir, options, console)
     check_clusterable(dataset.train, command.source)
     config = effective_config(request, len(dataset.train), dataset.train.shape, side)
-    prepared = None
-    if backbone is not None:
-        prepared = prepared_features(dataset.train, backbone, config, command.copies, console)
+    prepared = prepared_features(dataset.train, backbone, config, command.copies, console)
+    if prepared is not None:
         config = on_features(config, prepared.items.shape[3])
     elif dataset.train.names is not None and dataset.train.shape[0] == 3:
         say(console, ADVICE)
@@ -129,7 +137,10 @@ def execute(request: Request, console: Console) -> None:
         session.update_origin(run, None, command.data_dir)
     else:
         source = session.origin_of(command.source)
-        origin = session.Origin(source, command.preset, command.data_dir, command.labels)
+        pictures = command.images
+        if pictures is not None and Path(pictures).exists():
+            pictures = str(Path(pictures).resolve())
+        origin = session.Origin(source, command.preset, command.data_dir, command.labels, pictures)
         search = session.begin(run, dataset, origin, config, prepared)
     train(run, search, dataset, Watching.of(command), console)
     if dataset.classes_offered:
@@ -141,6 +152,17 @@ def parse_words(words: Sequence[str]) -> Request:
     return Request(parse("fit", Command, words), words)
 
 
+def check_input(command: Command) -> None:
+    """Refuse options that do not go with what SOURCE holds."""
+    if command.input == "images":
+        if command.images is not None:
+            raise ValueError(f"--images is {command.images}, but without --input embeddings SOURCE holds the images")
+        return
+    for name, value in (("--backbone", command.backbone), ("--image-size", command.image_size)):
+        if value is not None:
+            raise ValueError(f"{name} is {value}, but with --input embeddings there are no images for it")
+
+
 def opened_backbone(command: Command) -> PretrainedBackbone | None:
     """The backbone that the command names, if it names one."""
     if command.backbone is None:
@@ -150,26 +172,25 @@ def opened_backbone(command: Command) -> PretrainedBackbone | None:
         return None
     if command.image_size is not None:
         raise ValueError(f"--image-size is {command.image_size}; with --backbone give --backbone-size instead")
-    if command.copies is not None and not 1 <= command.copies <= 1000:
-        raise ValueError(f"--copies is {command.copies}; it must be from 1 to 1000")
+    check_copies(command.copies, "--copies")
     from ..model.pretrained import PreprocessFlags, open_backbone
 
     return open_backbone(command.backbone, PreprocessFlags(size=command.backbone_size))
 
 
 def prepared_features(
-    store: ImageStore, backbone: PretrainedBackbone, config: Config, copies: int | None, console: Console
-) -> Prepared:
-    """The features of all pictures, with a progress bar while they are computed."""
-    from ..model.feature_bank import default_copies
-    from ..model.feature_recipe import FeatureRecipe
-    from ..runs.features import prepare
+    store: ImageStore, backbone: PretrainedBackbone | None, config: Config, copies: int | None, console: Console
+) -> Prepared | None:
+    """The stored features of embeddings or, with a progress bar, of pictures; None for a search on pixels."""
+    from ..runs.features import backbone_features, prepare_embeddings
     from ..runs.progress import CountDisplay
 
-    wanted = copies or default_copies(len(store))
-    recipe = FeatureRecipe(backbone.identity, config.views, config.augmentation, wanted, COMPONENTS)
+    if config.views.stored:
+        return prepare_embeddings(store)
+    if backbone is None:
+        return None
     with CountDisplay(console, "features of pictures", 0) as progress:
-        return prepare(store, recipe, config.threads, backbone, progress)
+        return backbone_features(store, backbone, config, copies, progress)
 
 
 def effective_config(
@@ -181,6 +202,8 @@ def effective_config(
     command = request.command
     name = canonical(command.source) or "auto"  # a folder can have the name of a data set
     base = resolve(command.preset, command.search, name, images, shape)
+    if command.input == "embeddings":
+        base = with_embeddings(base, images, shape[0])
     if backbone_side is not None:
         base = with_backbone(base, backbone_side, images)
     if command.config is not None:
@@ -216,7 +239,7 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
     from .output import cluster_table, score_lines
 
     files = None  # arrays have none
-    if dataset.train.names is not None:
+    if dataset.train.names is not None and dataset.train.thumbnails is None:
         files = files_line(len(dataset.train.names), count_kinds(dataset.quarantine), run.quarantine)
         say(console, files)
     with contextlib.ExitStack() as stack:

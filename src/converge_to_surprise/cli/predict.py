@@ -26,7 +26,8 @@ class Command:
     run: RunPath
     """A finished run, or a model file."""
     source: SourceName
-    """Folder of pictures, a single picture, table of paths, array file or data set."""
+    """Folder of pictures, a single picture, table of paths, array file or data set; for a model of embeddings a file of
+    them."""
     out: Path | None = None
     """Table to write: .csv or .parquet. If the command is interrupted, the same command continues it. The cluster of a
     single picture is printed if this is left out."""
@@ -34,6 +35,9 @@ class Command:
     """Write the network's features too: columns e0, e1, ..."""
     min_confidence: float = 0.0
     """Images with a lower confidence get cluster -1."""
+    max_novelty: float = 1.0
+    """Images with a higher novelty get cluster -1: 0.95 refuses images that are more unlike the training images than
+    95 percent of their kind."""
     n_clusters: int | None = None
     """Cut the merge tree at this many clusters instead of where the run cut it."""
     split: Literal["train", "test"] = "train"
@@ -62,15 +66,15 @@ def execute(command: Command, console: Console) -> None:
     if not 1 <= command.processes <= 1024:
         raise ValueError(f"--processes is {command.processes}; it must be from 1 to 1024")
     model = load_model(command.run, command.n_clusters)
-    check_confidence(command.min_confidence)
-    options = prediction.TableOptions(command.embedding, command.min_confidence, command.threads)
+    check_limits(command.min_confidence, command.max_novelty)
+    options = prediction.TableOptions(command.embedding, command.min_confidence, command.max_novelty, command.threads)
     if command.out is None:
-        source = Source.open(command.source, model.shape, command.split, command.data_dir)
+        source = Source.open(command.source, model.shape, command.split, command.data_dir, model.input)
         say(console, one_line(_single(model, source, options)))
         return
     prediction.check_out(command.out)
     check_free(command.out, "--out", command.force)
-    source = Source.open(command.source, model.shape, command.split, command.data_dir)
+    source = Source.open(command.source, model.shape, command.split, command.data_dir, model.input)
     identity, out = prediction.model_identity(command.run), command.out.resolve()
     with stoppable("run the same command again to continue"), launch.workers(command.processes) as group:
         if not group.is_single:
@@ -98,17 +102,20 @@ def _single(model: Model, source: Source, options: TableOptions) -> str:
     (chunk,) = source.chunks(range(1), options.threads)
     if chunk.quarantined:
         raise ValueError(f"{source.name} cannot be read: {chunk.quarantined[0].reason}")
+    options.limits.check(model)
     (found,) = model.predict(chunk.images)
-    number, sure = int(found.cluster), float(found.confidence)
-    number = number if sure >= options.min_confidence else -1
+    number = int(options.limits.clusters(found))
     second = cluster_name(model, int(found.second))
-    text = f"{source.name}: cluster {cluster_name(model, number)}, confidence {sure:.3f}"
+    text = f"{source.name}: cluster {cluster_name(model, number)}, confidence {float(found.confidence):.3f}"
+    if model.active.calibration.novelty is not None:
+        text += f", novelty {float(found.novelty):.3f}"
     return f"{text}; next best: cluster {second}, {float(found.second_confidence):.3f}"
 
 
-def check_confidence(value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ValueError(f"--min-confidence is {value}; it must be from 0 to 1")
+def check_limits(min_confidence: float, max_novelty: float) -> None:
+    for option, value in (("--min-confidence", min_confidence), ("--max-novelty", max_novelty)):
+        if not 0 <= value <= 1:
+            raise ValueError(f"{option} is {value}; it must be from 0 to 1")
 
 
 def check_free(path: Path, option: str, force: bool) -> None:

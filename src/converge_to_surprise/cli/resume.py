@@ -32,7 +32,6 @@ class Command:
 
 
 def execute(command: Command, console: Console) -> None:
-    from ..config.images import ImageOptions
     from ..runs import session
     from ..runs.folder import RunFolder
     from .fit import Watching, train
@@ -43,9 +42,9 @@ def execute(command: Command, console: Console) -> None:
     with run.locked():  # nothing that is read may change
         description = run.description()
         data_dir = command.data_dir or (None if description.data_dir is None else Path(description.data_dir))
-        options, source = ImageOptions(labels=description.labels), command.source or description.source
+        source = command.source or description.source
         try:
-            dataset = load_images(source, data_dir, options, console, description.shape)
+            dataset = load_images(source, data_dir, description.reading, console, description.shape)
         except ValueError as error:
             if command.source is not None:
                 raise

@@ -33,7 +33,7 @@ def execute(command: Command, console: Console) -> None:
     config = description.config
     records = run.records()
     rows = [
-        ("source", f"{description.source}: {description.images:,} images of {'x'.join(map(str, description.shape))}"),
+        ("source", f"{description.source}: {description.items}"),
         ("preset", f"{description.preset}, seed {config.seed}, n_init {config.n_init}, threads {config.threads}"),
         ("precision", config.precision),
         ("schedule", " ".join(map(str, config.schedule))),

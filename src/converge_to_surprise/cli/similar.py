@@ -40,14 +40,14 @@ class Command:
 
 
 def execute(command: Command, console: Console) -> None:
-    from ..data.decode import own_pillow_warnings
+    from ..data.decode import hide_pillow_warnings
     from ..data.source import Source
     from ..report.content import open_pictures
     from ..report.similar_page import render_similar
     from ..runs.folder import RunFolder
     from ..runs.similar import TrainingImages, write_similar
 
-    own_pillow_warnings()
+    hide_pillow_warnings()
     if not command.pictures:
         raise ValueError("give at least one picture")
     if not 1 <= command.count <= 1000:
@@ -55,7 +55,10 @@ def execute(command: Command, console: Console) -> None:
     _check_targets(command)
     run = RunFolder.open(command.run)
     known = TrainingImages.open(run)
-    sources = [Source.open(name, known.model.shape, "train", None) for name in command.pictures]
+    model = known.model
+    if command.page is not None and model.input == "embeddings":
+        raise ValueError(f"--page is {command.page}, but {command.run} clusters embeddings; give --out for a table")
+    sources = [Source.open(name, model.shape, "train", None, model.input) for name in command.pictures]
     skipped: list[str] = []
     found = [one for source in sources for one in known.similar(source, command.count, skipped)]
     warn(skipped)

@@ -42,6 +42,9 @@ class Command:
     """Folder of a sort, finished or interrupted: put everything back. Takes no RUN and no SOURCE."""
     min_confidence: float = 0.0
     """Images with a lower confidence go into the folder "noise"."""
+    max_novelty: float = 1.0
+    """Images with a higher novelty go into the folder "noise": 0.95 refuses images that are more unlike the training
+    images than 95 percent of their kind."""
     n_clusters: int | None = None
     """Cut the merge tree at this many clusters instead of where the run cut it."""
     split: Literal["train", "test"] = "train"
@@ -57,13 +60,14 @@ def execute(command: Command, console: Console) -> int:
     from ..config.storage import check_folder_target
     from ..data.decode import hide_pillow_warnings
     from ..data.source import Source
+    from ..model.limits import Limits
     from ..runs import sort as sorting
     from ..runs.interruption import stoppable
     from ..runs.load import load_model
     from ..runs.progress import CountDisplay
     from ..runs.sort_journal import check_free
     from ..runs.source_bounds import check_apart
-    from .predict import check_confidence
+    from .predict import check_limits
 
     if command.undo is not None:
         return _undo(command, command.undo, console)
@@ -74,10 +78,14 @@ def execute(command: Command, console: Console) -> int:
     check_free(into)
     check_folder_target(into, "--into")
     model = load_model(command.run, command.n_clusters)
-    check_confidence(command.min_confidence)
+    check_limits(command.min_confidence, command.max_novelty)
+    if model.input == "embeddings":
+        table = f"cts predict {command.run} {command.source} --out labels.csv"
+        raise ValueError(f"{command.run} clusters embeddings, which are no files to sort; write a table: {table}")
     source = Source.open(command.source, model.shape, command.split, command.data_dir)
     check_apart(source, into)
-    options = sorting.SortOptions(into, command.how, command.min_confidence, command.threads)
+    limits = Limits(command.min_confidence, command.max_novelty)
+    options = sorting.SortOptions(into, command.how, limits, command.threads)
     with nullcontext() if command.dry_run else sorting.claimed(into):
         with stoppable("nothing was changed"), CountDisplay(console, "images", len(source)) as progress:
             plan = sorting.make_plan(model, source, options, progress)

@@ -8,9 +8,13 @@ from typing import Literal, SupportsIndex, get_args
 
 Color = Literal["auto", "gray", "rgb"]
 LabelSource = Literal["none", "from-folders"]
+InputKind = Literal["images", "embeddings"]
 
 SMALLEST_SIDE, LARGEST_SIDE = 8, 1024
 """Range of ``image_size``. Each view has half of the pixels: with sides below 8 too few are left."""
+
+MOST_COPIES = 1000
+"""Augmented copies of each view that a pre-trained backbone sees, at most."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,10 @@ class ImageOptions:
     square: int | None = None
     """Read pictures in color at exactly this many pixels a side, as a pre-trained backbone takes them; larger arrays
     are reduced to it."""
+    input: InputKind = "images"
+    """embeddings: the source holds feature vectors instead of images."""
+    pictures: str | None = None
+    """Embeddings: a folder, a table or a column of paths with a picture of every item, for the page."""
     threads: int = 0
     """Pictures decoded at the same time; 0: as many as there are CPU threads."""
 
@@ -35,8 +43,16 @@ class ImageOptions:
             raise ValueError(f"color is {self.color!r}; it must be one of {', '.join(get_args(Color))}")
         if self.labels not in get_args(LabelSource):
             raise ValueError(f"labels is {self.labels!r}; it must be one of {', '.join(get_args(LabelSource))}")
+        if self.input not in get_args(InputKind):
+            raise ValueError(f"input is {self.input!r}; it must be one of {', '.join(get_args(InputKind))}")
         if self.threads < 0:
             raise ValueError(f"threads is {self.threads}; it must be 0 (as many as there are) or more")
+
+
+def check_copies(value: int | None, name: str) -> None:
+    """Refuse a number of augmented copies out of range. ``name`` is the user's name for it."""
+    if value is not None and not 1 <= value <= MOST_COPIES:
+        raise ValueError(f"{name} is {value}; it must be from 1 to {MOST_COPIES}")
 
 
 def check_image_size(value: object, name: str) -> None:

@@ -151,9 +151,7 @@ def _guided(config: Config, images: int) -> Config:
 def _relaxed(config: Config, images: int) -> Config:
     batch_size = min(config.relaxed.batch_size, images)
     schedule = _relaxed_schedule(ROUNDS, REFINE_STEPS, batch_size / images)
-    relaxed = replace(
-        config.relaxed, batch_size=batch_size, refine_temperature=REFINE_TEMPERATURE, diversity=0.0, grow=True
-    )
+    relaxed = replace(config.relaxed, batch_size=batch_size, refine_temperature=REFINE_TEMPERATURE, grow=True)
     return replace(config, schedule=schedule, relaxed=relaxed)
 
 
@@ -193,10 +191,24 @@ def photo_augmentation(side: int) -> Augmentation:
 def with_backbone(config: Config, side: int, images: int) -> Config:
     """The configuration of a run on the stored features of ``images`` pictures, which a backbone takes at ``side``
     pixels.
+    """
+    return _stored(replace(config, views=Views(fill_masked=True), augmentation=photo_augmentation(side)), images)
+
+
+def with_embeddings(config: Config, items: int, views: int) -> Config:
+    """The configuration of a run on embeddings of ``items`` items, with so many views of each.
+
+    A single view says nothing about itself, so there all pairs are neighbors.
+    """
+    config = _stored(replace(config, views=Views(stored=True), augmentation=Augmentation()), items)
+    return config if views > 1 else replace(config, relaxed=replace(config.relaxed, neighbor_prob=1.0))
+
+
+def _stored(config: Config, images: int) -> Config:
+    """The configuration of a search on stored features.
 
     A step takes milliseconds, so batches are larger and the number of steps does not depend on the number of images.
     """
-    config = replace(config, views=Views(fill_masked=True), augmentation=photo_augmentation(side))
     batch_size = min(FEATURE_BATCH, images)
     if config.schedule[0].kind in EVOLVING:
         return _evolution_on_features(config, batch_size, images)

@@ -205,7 +205,8 @@ class Relaxed:
     grow: bool = False
     """Add outputs if the finest of these clusterings has more clusters than max_clusters."""
     diversity: float = 1.0
-    """Weight of the penalty on heads with too few clusters; see diversity_until."""
+    """Weight of the penalty on heads with too few clusters; see diversity_until. Heads that started from the neighbor
+    graph have none."""
     diversity_floor: tuple[float, float] = (10.0, 24.0)
     """Effective number of clusters (exp of the entropy) below which a head is penalized: of the first and of the last
     head."""

@@ -118,11 +118,12 @@ def pick_views(
 ) -> tuple[Tensor, Tensor]:
     """Two views of items whose views are stored as features (B, sides, copies, D); see ``make_views``. (B, D) each
 
-    An item with a single side has both views from it: only its neighbors make pairs that differ.
+    Without a generator view i is the mean of every other side from the first on, view j that of the rest. An item with
+    a single side has both views from it: only its neighbors make pairs that differ.
     """
     others = items if partners is None else partners
     if generator is None:
-        return items[:, 0, 0], others[:, min(1, items.shape[1] - 1), 0]
+        return items[:, 0::2, 0].mean(1), others[:, min(1, items.shape[1] - 1) :: 2, 0].mean(1)
     drawn = draw_stored(items, len(items) if shard is None else shard.whole, generator)
     side_i, copy_i, side_j, copy_j = (values if shard is None else shard.of(values) for values in drawn)
     rows = torch.arange(len(items))

@@ -23,6 +23,8 @@ Array = npt.NDArray[Any]
 Sizing = Callable[[Shape], tuple[int, int]]
 """From the (C, H, W) of an array's images to the (H, W) that they are brought to."""
 
+HINT = "for feature vectors give --input embeddings"
+"""Part of messages about numbers that are no images."""
 BLOCK_VALUES = 2**22
 """Values that are checked or converted at a time."""
 
@@ -41,7 +43,8 @@ FRACTIONS = Scale(0, 1)
 def to_numpy(pixels: object) -> Array:
     """A torch tensor, an array, or anything that numpy can convert."""
     if isinstance(pixels, Tensor):
-        return np.asarray(pixels.detach().cpu().numpy())
+        values = pixels.detach().cpu()
+        return np.asarray((values.float() if values.dtype == torch.bfloat16 else values).numpy())  # numpy has none
     return np.asarray(pixels)
 
 
@@ -56,7 +59,7 @@ def to_nchw(pixels: Array, name: str) -> Array:
         return pixels.transpose(0, 3, 1, 2)
     if pixels.ndim == 4 and pixels.shape[1] in (1, 3):
         return pixels
-    ask = "; for feature vectors give --input embeddings" if pixels.ndim == 2 else ""
+    ask = f"; {HINT}" if pixels.ndim == 2 else ""
     raise ValueError(
         f"{name} has shape {pixels.shape}; images are (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels{ask}"
     )
@@ -134,7 +137,7 @@ def check_pixel_range(scale: Scale, name: str) -> None:
     if scale not in (BYTES, FRACTIONS):
         raise ValueError(
             f"{name} has pixels from {scale.low:g} to {scale.high:g}; "
-            "they must lie in 0..255, or in 0..1 for floats: scale them first"
+            f"they must lie in 0..255, or in 0..1 for floats: scale them first ({HINT})"
         )
 
 
@@ -147,7 +150,7 @@ def to_images(pixels: Array, scale: Scale, name: str, sizing: Sizing | None = No
     count, channels, height, width = pixels.shape
     size = (height, width) if sizing is None else sizing((channels, height, width))
     if pixels.dtype == np.uint8 and scale == BYTES and size == (height, width):
-        return _to_tensor(pixels if _on_disk(pixels) else np.ascontiguousarray(pixels))
+        return to_tensor(pixels if _on_disk(pixels) else np.ascontiguousarray(pixels))
     shape = (count, channels, *size)
     check_planned(math.prod(shape), f"the {count:,} images of {name}, {size[0]}x{size[1]} pixels each,")
     images = np.empty(shape, np.uint8)
@@ -205,7 +208,7 @@ def _on_disk(pixels: object) -> bool:
     return isinstance(pixels, np.memmap)
 
 
-def _to_tensor(images: Bytes) -> Tensor:
+def to_tensor(images: Array) -> Tensor:
     """Without a copy. Images are never written to, so torch's warning about read-only arrays does not apply."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,8 +21,9 @@ from sklearn.datasets import fetch_openml, load_digits
 from ..config.images import ImageOptions
 from ..config.presets import canonical
 from .array_file import find_idx, labels_beside, looks_like_idx, read_arrays, read_idx
-from .arrays import Sizing
+from .arrays import HINT, Sizing
 from .cache import Decoded, Progress, cached
+from .embeddings import check_like, read_embeddings, to_items
 from .formats import readable
 from .listing import (
     SUFFIXES,
@@ -35,7 +37,8 @@ from .listing import (
 )
 from .resize import Shape
 from .skipped import SkippedFile, first_reasons
-from .store import ImageStore, to_store
+from .store import ImageStore, check_labels, to_store
+from .thumbnails import read_thumbnails
 from .working_size import SIDE, array_size, size_like
 
 ARRAYS = (".npz", ".npy")
@@ -105,6 +108,8 @@ def load(
     for. ``progress`` receives the number of decoded pictures.
     """
     options = options or ImageOptions()
+    if options.input == "embeddings":
+        return load_embeddings(source, options, progress, shape)
     listing = open_listing(source, options)
     if listing is not None:
         exact = shape or (options.square and (3, options.square, options.square)) or None
@@ -116,6 +121,46 @@ def load(
         return array_size(own, options.image_size, options.square or SIDE)
 
     return load_arrays(source, data_dir, size)
+
+
+def load_embeddings(
+    source: str, reading: ImageOptions, progress: Progress | None = None, shape: Shape | None = None
+) -> Dataset:
+    """Embeddings of an .npy, .npz or .parquet file, with as many values as ``shape`` (V, 1, D) if it is given.
+
+    With a shape they are read again: pictures that are gone since are only warned of.
+    """
+    try:
+        return _embeddings(source, reading, progress, shape)
+    except ValueError as error:
+        if shape is None or reading.pictures is None:
+            raise
+        found = _embeddings(source, replace(reading, pictures=None), progress, shape)
+        warnings.warn(f"the page has no pictures of the embeddings: {error}", stacklevel=2)
+        return found
+
+
+def _embeddings(source: str, reading: ImageOptions, progress: Progress | None, shape: Shape | None) -> Dataset:
+    if reading.labels == "from-folders":
+        raise ValueError(f"labels is 'from-folders', but {source} holds embeddings; put labels into the file")
+    place = reading.pictures
+    is_column = place is not None and not Path(place).exists()
+    parts = read_embeddings(source, place if is_column else None)
+    stores = []
+    for values, labels, name, _ in parts:
+        items = to_items(values, name)
+        if shape is not None:
+            check_like(items, shape, name)
+        classes, words = (None, None) if labels is None else check_labels(np.asarray(labels), len(items), name)
+        stores.append(ImageStore(items, classes, class_names=words))
+    if place is not None:
+        paths = parts[0].paths
+        listing = open_listing(place) if paths is None else list_paths(paths, f"the column {place} of {source}")
+        if listing is None:
+            raise ValueError(f"--images is {place}; give a folder of pictures, a table of their paths, or a column")
+        pictures, names = read_thumbnails(listing, len(stores[0]), progress)
+        stores[0] = replace(stores[0], thumbnails=pictures, names=names)
+    return Dataset(source, stores[0], stores[1] if len(stores) > 1 else None)
 
 
 def load_arrays(source: str, data_dir: Path | None = None, sizing: Sizing | None = None) -> Dataset:
@@ -248,7 +293,9 @@ def _array_file(path: Path, name: str, sizing: Sizing | None) -> Dataset:
     images = [key for key in IMAGE_KEYS if key in arrays]
     labels = [key for key in LABEL_KEYS if key in arrays]
     if not images:
-        raise ValueError(f"{path} has the arrays {sorted(names)}; one of them must be called images, x or x_train")
+        raise ValueError(
+            f"{path} has the arrays {sorted(names)}; one of them must be called images, x or x_train ({HINT})"
+        )
     return Dataset(name, to_store(arrays[images[0]], arrays[labels[0]] if labels else None, str(path), sizing))
 
 

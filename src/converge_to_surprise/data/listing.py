@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .arrays import HINT
 from .formats import HEAD, NO_PICTURES, READ, UNREAD, decodable, recognize
+from .parquet import parquet
 
 JUNK = frozenset({"__macosx", "@eadir", "$recycle.bin", "system volume information"})
 """Folders of operating systems that hold copies of pictures."""
@@ -195,20 +197,11 @@ def _read_csv(path: Path) -> tuple[list[str], list[str] | None]:
 
 
 def _read_parquet(path: Path) -> tuple[list[str], list[str] | None]:
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError:
-        raise ValueError(
-            f"{path} is a Parquet file, and reading it needs pyarrow: pip install 'converge-to-surprise[tables]'"
-        ) from None
-    try:
+    with parquet(path) as pq:
         names = pq.read_schema(path).names
         where, label = _columns(names, path)
         wanted = [names[number] for number in (where, label) if number is not None]
         table = pq.read_table(path, columns=wanted, partitioning=None)
-    except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"cannot read {path} as a table: {error}") from None
     places = table.column(wanted[0]).to_pylist()
     if not all(place is None or isinstance(place, str) for place in places):
         raise ValueError(f"the column {wanted[0]!r} of {path} holds {table.schema.field(wanted[0]).type}, not paths")
@@ -225,5 +218,7 @@ def _columns(names: Sequence[str], path: Path) -> tuple[int, int | None]:
     plain = [name.strip().lower() for name in names]
     where = next((plain.index(name) for name in PATH_COLUMNS if name in plain), None)
     if where is None:
-        raise ValueError(f"{path} has the columns {list(names)}; one of them must be called {', '.join(PATH_COLUMNS)}")
+        hint = f" ({HINT})" if path.suffix.lower() == ".parquet" else ""
+        known = ", ".join(PATH_COLUMNS)
+        raise ValueError(f"{path} has the columns {list(names)}; one of them must be called {known}{hint}")
     return where, next((plain.index(name) for name in LABEL_COLUMNS if name in plain), None)

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from ..config.images import ImageOptions, InputKind
 from . import datasets
 from .arrays import BYTES, to_images
 from .formats import optional_decoders
@@ -33,7 +34,7 @@ class SourceChunk(NamedTuple):
     """Number of the source's images up to the end of this chunk, read or skipped."""
     names: Sequence[str | int]
     images: Tensor
-    """uint8 (n, C, H, W), in the shape of the model"""
+    """uint8 (n, C, H, W), in the shape of the model, or embeddings (n, V, 1, D)"""
     originals: Tensor
     """The same in their own size, which may be larger."""
     paths: Sequence[str] | None
@@ -51,17 +52,26 @@ class Source:
     array: Tensor | None
 
     @classmethod
-    def open(cls, source: str, shape: Shape, split: Literal["train", "test"], data_dir: Path | None) -> Source:
-        """Where images come from; they will be brought to ``shape`` (C, H, W). Arrays must have its aspect."""
-        listing = datasets.open_listing(source)
+    def open(
+        cls, source: str, shape: Shape, split: Literal["train", "test"], data_dir: Path | None,
+        kind: InputKind = "images",
+    ) -> Source:  # fmt: skip
+        """Where images come from; they will be brought to ``shape`` (C, H, W). Arrays must have its aspect.
+
+        ``kind``: what the source holds; embeddings must have as many values as ``shape`` (V, 1, D).
+        """
+        listing = None if kind == "embeddings" else datasets.open_listing(source)
         if listing is not None:
             return cls(source, shape, listing, None)
-        dataset = datasets.load_arrays(source, data_dir)
+        if kind == "embeddings":
+            dataset = datasets.load_embeddings(source, ImageOptions(input=kind), shape=shape)
+        else:
+            dataset = datasets.load_arrays(source, data_dir)
         if split == "test" and dataset.test is None:
             raise ValueError(f"{source} has no test split; leave out --split test")
         store = dataset.train if split == "train" or dataset.test is None else dataset.test
-        channels, height, width = store.images.shape[1:]
-        size_like((channels, height, width), shape, source)
+        if kind == "images":
+            size_like(store.shape, shape, source)
         return cls(source, shape, None, store.images)
 
     def __len__(self) -> int:
@@ -98,5 +108,7 @@ class Source:
         for first in range(rows.start, rows.stop, CHUNK):
             originals = self.array[first : min(first + CHUNK, rows.stop)]
             stop = first + len(originals)
-            images = to_images(originals.numpy(), BYTES, self.name, lambda _: self.shape[1:])
+            images = originals
+            if not originals.is_floating_point():
+                images = to_images(originals.numpy(), BYTES, self.name, lambda _: self.shape[1:])
             yield SourceChunk(stop, range(first, stop), images, originals, None, [])

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from .arrays import Array, Sizing, blocks, check_pixel_range, natural_scale, to_images, to_nchw
+from .tiles import tiles
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,14 @@ class ImageStore:
     """Images (N, C, H, W) as uint8; ``labels`` (N,) are for evaluation only."""
 
     images: Tensor
+    """Or float32 (N, V, 1, D): embeddings, V views of each item."""
     labels: npt.NDArray[np.int64] | None = None
     names: Sequence[str] | None = None
     """(N,) The name of each image: a file's path within its source."""
     class_names: Sequence[str] | None = None
     """The names of the classes: label k is ``class_names[k]``."""
+    thumbnails: Tensor | None = None
+    """Pictures of embeddings, uint8 (N, C, H, W), if there are any."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -35,6 +39,16 @@ class ImageStore:
         """(C, H, W) of one image."""
         channels, height, width = self.images.shape[1:]
         return channels, height, width
+
+    @property
+    def pictures(self) -> Tensor | None:
+        """The images, or the pictures of embeddings if there are any."""
+        return self.thumbnails if self.images.is_floating_point() else self.images
+
+    @property
+    def shown(self) -> Tensor:
+        """What a page shows of every item. uint8 (N, C, H, W)"""
+        return tiles(self.images) if self.pictures is None else self.pictures
 
 
 def to_store(pixels: Array, labels: Array | None, name: str, sizing: Sizing | None = None) -> ImageStore:
@@ -50,7 +64,7 @@ def to_store(pixels: Array, labels: Array | None, name: str, sizing: Sizing | No
         raise ValueError(f"{name} holds images of {numbers.shape[2]}x{numbers.shape[3]} pixels")
     scale = natural_scale(numbers, name)
     check_pixel_range(scale, name)
-    checked, words = (None, None) if labels is None else _check_labels(np.asarray(labels), len(numbers), name)
+    checked, words = (None, None) if labels is None else check_labels(np.asarray(labels), len(numbers), name)
     return ImageStore(to_images(numbers, scale, name, sizing), checked, class_names=words)
 
 
@@ -79,6 +93,9 @@ def map_array(path: Path) -> Any:
 
 def check_clusterable(store: ImageStore, name: str) -> None:
     """Refuse images that cannot be clustered."""
+    if store.images.is_floating_point():
+        _check_different(store.images, name)
+        return
     if len(store) < 2:
         raise ValueError(f"{name} holds {len(store)} image; clustering needs at least 2, and useful clusters many more")
     height, width = store.images.shape[2:]
@@ -93,7 +110,15 @@ def check_clusterable(store: ImageStore, name: str) -> None:
         raise ValueError(f"every image of {name} is constant (a single gray value): there is nothing to see in them")
 
 
-def _check_labels(labels: Array, images: int, name: str) -> tuple[npt.NDArray[np.int64], list[str] | None]:
+def _check_different(items: Tensor, name: str) -> None:
+    """Refuse embeddings (N, V, 1, D) that cannot be clustered."""
+    if len(items) < 2:
+        raise ValueError(f"{name} holds {len(items)} item; clustering needs at least 2, and useful clusters many more")
+    if all(bool((items[rows] == items[:1]).all()) for rows in blocks(items.shape)):
+        raise ValueError(f"all {len(items):,} embeddings of {name} are the same: there is nothing to tell apart")
+
+
+def check_labels(labels: Array, images: int, name: str) -> tuple[npt.NDArray[np.int64], list[str] | None]:
     """Labels as numbers, and the names of the classes unless the labels are numbers from 0 on already."""
     if labels.shape != (images,):
         raise ValueError(f"{name} has {images} images but labels of shape {labels.shape}")

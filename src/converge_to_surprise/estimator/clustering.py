@@ -20,7 +20,7 @@ from torch import nn
 
 from ..config import Config, SearchName, check_n_clusters, presets
 from ..config import files as configfile
-from ..config.images import Color
+from ..config.images import Color, InputKind
 from ..config.storage import write_atomically
 from ..core import surprise
 from ..data.store import ImageStore, check_clusterable
@@ -30,7 +30,9 @@ from ..model.backbone import Backbone
 from ..model.cluster_model import Model, Prediction
 from ..model.exemplars import Choices, find_exemplars
 from ..model.judgment import explained_by_light, judge
+from ..model.limits import Limits
 from ..model.merge_tree import Level
+from ..model.pretrained import PretrainedBackbone
 from ..model.similarity import SimilarityIndex
 from ..model.verdict import Verdict
 from ..runs.labels import KEEP
@@ -43,6 +45,7 @@ from ..search.threads import available_threads
 from .inputs import Input, first_input, later_input
 from .params import check_params, integer, seed_of
 from .state import FittedState, from_bytes, from_place, to_bytes
+from .stored import named_backbone, prepared_features
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
@@ -53,6 +56,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     Parameters
     ----------
+    input : {"images", "embeddings"}
+        What X holds. embeddings: feature vectors (N, D), or (N, V, D) for V views of each item.
     max_clusters : int
         Outputs of the network: the upper bound on the number of clusters.
     n_clusters : int or None
@@ -77,13 +82,21 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     settings : dict or None
         Any other setting, which overrides the preset as in a configuration file, for example
         ``{"relaxed": {"temperature": 0.03}, "schedule": ["search=relaxed:20", "merge=merge:1", "refine=refine:10"]}``.
-    backbone : torch.nn.Module or None
-        Your own network from views (B, C, H, W) with values in [0, 1] to features (B, D), instead of ResNet-9. It is
-        copied, not changed.
+    backbone : str, torch.nn.Module or None
+        A pre-trained network whose features are clustered instead of pixels, the way for photographs: an ONNX file,
+        "hf:ORG/NAME", or a name that ``cts backbones`` lists, as for ``cts fit --backbone``. Its features are computed
+        once and kept in the cache. Or your own network from views (B, C, H, W) with values in [0, 1] to features
+        (B, D), instead of ResNet-9; it is copied, not changed.
     freeze_backbone : bool
-        Train the heads only.
+        Train the heads only. A backbone that is named is always frozen.
+    backbone_size, copies
+        For a backbone that is named: side in pixels at which it sees the pictures (None: what it was made for), and
+        augmented copies of each view that it sees (None: 4 to 15, fewer for many pictures).
     min_confidence : float
         Images with a lower confidence get the label -1.
+    max_novelty : float
+        Images with a higher novelty get the label -1: 0.95 refuses images that are more unlike the training images than
+        95 % of their kind.
     device : str
         "cuda", "mps" or "cpu"; "auto": the first of them that is available.
     n_threads : int or None
@@ -99,6 +112,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     ----------
     labels_ : (N,) cluster of every training image, 0 being the largest
     probabilities_ : (N,) confidence of every label: the probability that an augmented view gets the same cluster
+    novelty_ : (N,) how unlike the others every training image is: the share of images that are less so
     n_clusters_ : number of clusters found
     cluster_names_ : name of every cluster: its number, unless a person named the clusters of a run
     cluster_info_ : list of one dict per cluster: size, surprise, nats (-log p), agreement of the views
@@ -129,6 +143,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def __init__(
         self,
         *,
+        input: InputKind = "images",  # noqa: A002 - the name of the option of the command line
         max_clusters: int = 64,
         n_clusters: int | None = None,
         preset: presets.PresetName = "fast",
@@ -139,14 +154,18 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         image_size: int | None = None,
         color: Color = "auto",
         settings: Mapping[str, Any] | None = None,
-        backbone: nn.Module | None = None,
+        backbone: str | nn.Module | None = None,
         freeze_backbone: bool = False,
+        backbone_size: int | None = None,
+        copies: int | None = None,
         min_confidence: float = 0.0,
+        max_novelty: float = 1.0,
         device: str = "auto",
         n_threads: int | None = None,
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
     ) -> None:
+        self.input = input
         self.max_clusters = max_clusters
         self.n_clusters = n_clusters
         self.preset = preset
@@ -159,7 +178,10 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.settings = settings
         self.backbone = backbone
         self.freeze_backbone = freeze_backbone
+        self.backbone_size = backbone_size
+        self.copies = copies
         self.min_confidence = min_confidence
+        self.max_novelty = max_novelty
         self.device = device
         self.n_threads = n_threads
         self.random_state = random_state
@@ -174,20 +196,21 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """Find the clusters of images X; ``y`` is ignored.
 
         X: (N, H, W), (N, H, W, C) or (N, C, H, W) arrays or tensors, (N, values) with ``image_shape``, a folder, or
-        paths in a list or a Series.
+        paths in a list or a Series; with ``input="embeddings"`` (N, D) or (N, V, D) numbers.
         Values are taken as 0..255, or as 0..1 if they are floats and none is larger; if some lie beyond 0..255, the
         least becomes black and the largest white, here and for all images that are given later.
         """
         check_params(self)
-        given = first_input(self, X)
+        pretrained = named_backbone(self)
+        side = None if pretrained is None else pretrained.identity.preprocess.size
+        given = first_input(self, X, side)
         check_clusterable(ImageStore(given.images), "X")
-        config = self._config(len(given.images), given.shape)
+        config = self._config(given, side)
         check_n_clusters(config, len(given.images))
-        check_fit_memory(given.images.shape, config, own_network=self.backbone is None)
         # A backbone may draw from torch's global generator (dropout), which is seeded for every initialization.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            search = Restarts(given.images, config, backbone=self._backbone(given.shape, config))
+            search = self._search(given, config, pretrained)
             search.keep = KEEP
             check_device_memory(search.config, given.images.shape)
             history = [asdict(record) for record in self._train(search)]
@@ -196,7 +219,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             warnings.warn(shortfall, ConvergenceWarning, stacklevel=2)
         names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
         verdict = self._judge(fitted, given)
-        given = replace(given, images=torch.empty(0, *given.shape, dtype=torch.uint8))
+        given = replace(given, images=given.images[:0].clone())
         self._set_fitted(FittedState(fitted, given, self.n_features_in_, names, history, verdict))
         return self
 
@@ -206,7 +229,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return labels
 
     def predict(self, X: Any) -> Labels:
-        """The cluster of each image, -1 where the confidence is below ``min_confidence``. (N,)"""
+        """The cluster of each image, -1 below ``min_confidence`` and above ``max_novelty``. (N,)"""
         return self._each(X, self._labels, -1)
 
     def predict_proba(self, X: Any) -> Floats:
@@ -216,6 +239,12 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def confidence(self, X: Any) -> Floats:
         """The confidence of each image's cluster: the probability that an augmented view gets it too. (N,)"""
         return self._each(X, lambda part: part.confidence.numpy(), 0)
+
+    def novelty(self, X: Any) -> Floats:
+        """How unlike the training images each image is: above 0.95, more than 95 % of their kind. (N,)"""
+        if self._model().active.calibration.novelty is None:
+            raise ValueError("this model does not hold what novelty is computed from; fit it again with this version")
+        return self._each(X, lambda part: part.novelty.numpy(), np.nan)
 
     def transform(self, X: Any) -> Floats:
         """The embedding of each image: the network's features, mean of both views. (N, D)"""
@@ -268,22 +297,23 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         write_atomically(Path(path), to_bytes(self._fitted, self.get_params(deep=False)))
 
     @classmethod
-    def load(cls, path: str | Path, backbone: nn.Module | None = None) -> Self:
+    def load(cls, path: str | Path, backbone: str | nn.Module | None = None) -> Self:
         """Read what ``save`` wrote, or a run of the command line: its folder, or its model file.
 
         Of a run, ``labels_`` has the order of its labels.csv, names and merges are applied, and finer cuts know their
         ``probabilities_`` to three decimals. A model file without its run holds no training images: ``labels_`` is
-        empty. A model with a backbone needs a module of the same kind again.
+        empty. A model with a backbone of your own needs a module of the same kind again; one with a named backbone
+        opens it where it was, or where ``backbone`` says.
         """
         if not isinstance(path, str | os.PathLike):
             raise ValueError(f"path is {path!r}; it must be a run folder, or a file that save() wrote")
         state, params = from_place(Path(path), backbone)
-        estimator = cls(**params | {"backbone": backbone})
+        estimator = cls(**params if backbone is None else params | {"backbone": backbone})
         estimator._set_fitted(state)
         return estimator
 
     def export_onnx(self, path: str | Path) -> None:
-        """Write one ONNX file from raw images (uint8) to cluster and confidence."""
+        """Write one ONNX file from raw images (uint8) or embeddings (float32) to cluster, confidence and novelty."""
         onnxfile.export(self._model(), Path(path))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -302,6 +332,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         prediction = self.model_.interpret(state.outputs)
         self.labels_: Labels = state.given.spread(self._labels(prediction), -1)
         self.probabilities_: Floats = state.given.spread(prediction.confidence.numpy(), 0)
+        self.novelty_: Floats = state.given.spread(prediction.novelty.numpy(), np.nan)
         self.n_clusters_ = self.model_.n_clusters
         self.cluster_names_: list[str] = self.model_.cluster_names[: self.n_clusters_]
         columns = ("cluster", "size", "surprise", "nats", "agreement", "surprising")
@@ -325,8 +356,9 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _judge(self, fitted: Fitted, given: Input) -> Verdict:
         """The verdict on the clusters of the training images."""
         assessment = evaluate(fitted.model, fitted.outputs, None, both=True)
-        explained = explained_by_light(given.images, assessment.labels_both)
-        return judge(assessment, fitted.model.merge_result, explained, has_backbone=self.backbone is not None)
+        kind, tree = fitted.model.input, fitted.model.merge_result
+        explained = 0.0 if kind == "embeddings" else explained_by_light(given.images, assessment.labels_both)
+        return judge(assessment, tree, explained, self.backbone is not None, kind)
 
     def _exemplars(self, prediction: Prediction) -> list[dict[str, Any]]:
         """Typical and boundary images as rows; positions are those in X."""
@@ -335,7 +367,9 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return [row._asdict() | {"image": row.image if kept is None else int(kept[row.image])} for row in rows]
 
     def _labels(self, prediction: Prediction) -> Labels:
-        return np.asarray(torch.where(prediction.confidence >= self.min_confidence, prediction.cluster, -1))
+        limits = Limits(float(self.min_confidence), float(self.max_novelty))
+        limits.check(self.model_)
+        return np.asarray(limits.clusters(prediction))
 
     def _model(self) -> Model:
         check_is_fitted(self)
@@ -358,9 +392,22 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
                 if search.next_seed is not None:
                     torch.manual_seed(search.next_seed)
 
-    def _config(self, images: int, shape: tuple[int, int, int]) -> Config:
-        given = self.backbone is not None
-        base = presets.resolve(self.preset, self.search, self.augmentation, images, shape, backbone=given)
+    def _search(self, given: Input, config: Config, pretrained: PretrainedBackbone | None) -> Restarts:
+        """The search on pixels or on stored features."""
+        prepared = prepared_features(self, given, config, pretrained)
+        if prepared is not None:
+            stored = presets.on_features(config, prepared.items.shape[3])
+            return Restarts(prepared.items, stored, encoder=prepared.encoder)
+        check_fit_memory(given.images.shape, config, own_network=self.backbone is None)
+        return Restarts(given.images, config, backbone=self._backbone(given.shape, config))
+
+    def _config(self, given: Input, backbone_side: int | None) -> Config:
+        images, shape, own = len(given.images), given.shape, isinstance(self.backbone, nn.Module)
+        base = presets.resolve(self.preset, self.search, self.augmentation, images, shape, backbone=own)
+        if self.input == "embeddings":
+            base = presets.with_embeddings(base, images, shape[0])
+        if backbone_side is not None:
+            base = presets.with_backbone(base, backbone_side, images)
         base = replace(
             base,
             n_init=base.n_init if self.n_init is None else integer("n_init", self.n_init),
@@ -373,7 +420,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
 
     def _backbone(self, shape: tuple[int, int, int], config: Config) -> Backbone | None:
-        if self.backbone is None:
+        if not isinstance(self.backbone, nn.Module):
             return None
         scale = config.views.upsample
         return Backbone.probe(self.backbone, self.freeze_backbone, (shape[0], shape[1] * scale, shape[2] * scale))

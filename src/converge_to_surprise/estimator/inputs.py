@@ -28,10 +28,11 @@ from ..data.arrays import (
     unflatten,
 )
 from ..data.datasets import open_listing
+from ..data.embeddings import check_like, to_items
 from ..data.listing import Listing, list_paths
 from ..data.pictures import stream
 from ..data.skipped import SkippedFile, nothing_readable
-from ..data.working_size import array_size, size_like, working_shape
+from ..data.working_size import SIDE, array_size, size_like, working_shape
 
 if TYPE_CHECKING:
     from .clustering import SurpriseClustering
@@ -45,7 +46,7 @@ class Input:
     """Images for the trainer, and how they were converted, so that later ones are converted alike."""
 
     images: Tensor
-    """uint8 (n, C, H, W)"""
+    """uint8 (n, C, H, W), or embeddings (n, V, 1, D)"""
     scale: Scale | None
     """None: of each array its own, 0..255 or 0..1, as the command line reads files."""
     kept: npt.NDArray[np.int64] | None
@@ -68,25 +69,28 @@ class Input:
         return whole
 
 
-def first_input(estimator: SurpriseClustering, given: Any) -> Input:
-    """The images to learn from."""
+def first_input(estimator: SurpriseClustering, given: Any, side: int | None = None) -> Input:
+    """The images to learn from. ``side``: that of the square pictures that a pre-trained backbone takes."""
     reading = ImageOptions(image_size=estimator.image_size, color=estimator.color, threads=estimator.n_threads or 0)
+    if estimator.input == "embeddings":
+        return _embeddings(estimator, given, None)
     given = _column(given)
     listing = _listing(given)
     if listing is not None:
-        found = _decoded(listing, working_shape(listing, reading), reading.threads)
-        estimator.n_features_in_ = math.prod(found.shape)
-        if hasattr(estimator, "feature_names_in_"):
-            del estimator.feature_names_in_
+        shape = working_shape(listing, reading) if side is None else (3, side, side)
+        found = _decoded(listing, shape, reading.threads)
+        _set_features_in(estimator, math.prod(found.shape))
         return found
     pixels = _pixels(estimator, given, reset=True)
     scale = natural_scale(pixels, "X")
-    images = to_images(pixels, scale, "X", lambda own: array_size(own, reading.image_size))
+    images = to_images(pixels, scale, "X", lambda own: array_size(own, reading.image_size, side or SIDE))
     return Input(images, scale, None, len(pixels), [])
 
 
 def later_input(estimator: SurpriseClustering, given: Any, shape: Shape, scale: Scale | None) -> Input:
     """More images, treated as those that were learned from."""
+    if estimator.input == "embeddings":
+        return _embeddings(estimator, given, shape)
     given = _column(given)
     listing = _listing(given)
     if listing is not None:
@@ -97,6 +101,32 @@ def later_input(estimator: SurpriseClustering, given: Any, shape: Shape, scale: 
         check_pixel_range(own_scale, "X")
     images = to_images(pixels, scale or own_scale, "X", lambda own: size_like(own, shape, "X"))
     return Input(images, scale, None, len(pixels), [])
+
+
+def _embeddings(estimator: SurpriseClustering, given: Any, shape: Shape | None) -> Input:
+    """Feature vectors, as many values each as ``shape`` (V, 1, D) has. Tables are checked by scikit-learn itself."""
+    if not isinstance(given, list | tuple) and not any(hasattr(given, name) for name in ("ndim", "__array__")):
+        raise ValueError(f"X is of type {type(given).__name__}; embeddings are (N, D) or (N, V, D) arrays")
+    values = (
+        given
+        if hasattr(given, "columns")
+        else to_numpy(_stackable(given) if isinstance(given, list | tuple) else given)
+    )
+    if np.ndim(values) == 2:
+        values = validate_data(estimator, values, reset=shape is None, dtype="numeric", ensure_min_features=2)
+    items = to_items(np.asarray(values), "X")
+    if shape is not None:
+        check_like(items, shape, "X")
+    elif np.ndim(values) == 3:
+        _set_features_in(estimator, items.shape[3])
+    return Input(items, None, None, len(items), [])
+
+
+def _set_features_in(estimator: SurpriseClustering, features: int) -> None:
+    """What ``validate_data`` sets, for arrays that it does not take."""
+    estimator.n_features_in_ = features
+    if hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
 
 
 def _column(given: Any) -> Any:
@@ -181,7 +211,5 @@ def _pixels(estimator: SurpriseClustering, given: Any, reset: bool) -> npt.NDArr
     if pixels.size == 0:
         raise ValueError(f"X has shape {np.shape(given)}: there is no pixel in it")
     if reset:
-        estimator.n_features_in_ = math.prod(pixels.shape[1:])
-        if hasattr(estimator, "feature_names_in_"):
-            del estimator.feature_names_in_
+        _set_features_in(estimator, math.prod(pixels.shape[1:]))
     return pixels

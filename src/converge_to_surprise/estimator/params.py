@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from sklearn.utils import check_random_state
+from torch import nn
 
 from ..config import SearchName
-from ..config.images import Color, check_image_size
+from ..config.images import Color, InputKind, check_copies, check_image_size
 from ..config.presets import AUGMENTATION, PresetName
 
 if TYPE_CHECKING:
     from .clustering import SurpriseClustering
 
 CHOICES: dict[str, tuple[str | None, ...]] = {
+    "input": get_args(InputKind),
     "preset": get_args(PresetName),
     "search": (*get_args(SearchName), None),
     "augmentation": ("auto", *AUGMENTATION),
@@ -38,19 +40,39 @@ def check_params(estimator: SurpriseClustering) -> None:
     if (threads := estimator.n_threads) is not None and not 1 <= integer("n_threads", threads) <= MOST_THREADS:
         raise _wrong("n_threads", threads, f"from 1 to {MOST_THREADS}, or None for all that the process may use")
     check_image_size(estimator.image_size, "image_size")
-    sure = estimator.min_confidence
-    if not isinstance(sure, numbers.Real) or isinstance(sure, bool) or not 0 <= float(sure) <= 1:
-        raise _wrong("min_confidence", sure, "a number from 0 to 1")
+    _check_backbone(estimator)
+    for name in ("min_confidence", "max_novelty"):
+        limit = getattr(estimator, name)
+        if not isinstance(limit, numbers.Real) or isinstance(limit, bool) or not 0 <= float(limit) <= 1:
+            raise _wrong(name, limit, "a number from 0 to 1")
     if not isinstance(estimator.device, str):
         raise _wrong("device", estimator.device, 'a name such as "cpu", "cuda" or "auto"')
     if not isinstance(estimator.settings, Mapping | None):
         raise _wrong("settings", estimator.settings, "a dict of settings")
     _check_random_state(estimator.random_state)
     _check_image_shape(estimator.image_shape)
+
+
+def _check_backbone(estimator: SurpriseClustering) -> None:
+    backbone = estimator.backbone
+    if not isinstance(backbone, str | nn.Module | None) or backbone == "":
+        raise _wrong("backbone", backbone, "a torch.nn.Module, an ONNX file, hf:ORG/NAME or a name of `cts backbones`")
     if not isinstance(estimator.freeze_backbone, bool | np.bool_):
         raise _wrong("freeze_backbone", estimator.freeze_backbone, "True or False")
-    if estimator.freeze_backbone and estimator.backbone is None:
+    if estimator.freeze_backbone and backbone is None:
         raise ValueError("freeze_backbone is True, but there is no backbone; give one, or leave freeze_backbone out")
+    for name in ("backbone_size", "copies"):
+        if (value := getattr(estimator, name)) is not None and not isinstance(backbone, str):
+            raise ValueError(f"{name} is {value!r}, but there is no backbone that is named by a string")
+    if estimator.input == "embeddings":
+        for name in ("backbone", "image_size", "image_shape"):
+            if (value := getattr(estimator, name)) is not None:
+                raise ValueError(f"{name} is {value!r}, but with input='embeddings' there are no images for it")
+    check_image_size(estimator.backbone_size, "backbone_size")
+    if (copies := estimator.copies) is not None:
+        check_copies(integer("copies", copies), "copies")
+    if isinstance(backbone, str) and (size := estimator.image_size) is not None:
+        raise ValueError(f"image_size is {size}; with a backbone that is named give backbone_size instead")
 
 
 def _check_image_shape(shape: Any) -> None:

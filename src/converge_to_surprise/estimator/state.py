@@ -17,6 +17,7 @@ from ..data.arrays import Scale
 from ..data.skipped import SkippedFile
 from ..model import model_file
 from ..model.cluster_model import CalibratedNetwork, Model
+from ..model.encoder import BackboneEncoder, EmbeddingEncoder, reopen_backbone
 from ..model.inference import Outputs
 from ..model.verdict import Verdict
 from ..runs.folder import RunFolder
@@ -56,7 +57,7 @@ def to_bytes(state: FittedState, params: Mapping[str, Any]) -> bytes:
             arrays |= {f"{role}.{name}": value for name, value in outputs._asdict().items()}
     if state.given.kept is not None:
         arrays["kept"] = torch.from_numpy(state.given.kept)
-    plain = {name: value for name, value in params.items() if name != "backbone"}
+    plain = {name: value for name, value in params.items() if name != "backbone" or isinstance(value, str)}
     if not isinstance(plain["random_state"], int | np.integer | None):
         plain["random_state"] = None  # a generator has moved on: the seed that was drawn is in the model's settings
     extra = {
@@ -73,9 +74,14 @@ def to_bytes(state: FittedState, params: Mapping[str, Any]) -> bytes:
     return model_file.to_bytes(state.fitted.model, arrays, extra)
 
 
-def from_bytes(content: bytes, name: str, backbone: nn.Module | None) -> tuple[FittedState, dict[str, Any]]:
+def from_bytes(content: bytes, name: str, backbone: str | nn.Module | None) -> tuple[FittedState, dict[str, Any]]:
     """The inverse; also the estimator's parameters. ``name`` is what messages call it."""
-    return _saved_state(model_file.from_bytes(content, name, backbone), name)
+    return _saved_state(model_file.from_bytes(content, name, _module(backbone)), name)
+
+
+def _module(backbone: str | nn.Module | None) -> nn.Module | None:
+    """The backbone if it is a module: one that is named is opened when it is needed."""
+    return None if isinstance(backbone, str) else backbone
 
 
 def _saved_state(
@@ -92,9 +98,8 @@ def _saved_state(
         }
         kept = arrays["kept"].numpy() if "kept" in arrays else None
         quarantine = [SkippedFile(*entry) for entry in extra["quarantine"]]
-        empty = torch.zeros(0, *model.shape, dtype=torch.uint8)
         scale = None if extra["scale"] is None else Scale(*extra["scale"])
-        given = Input(empty, scale, kept, extra["count"], quarantine)
+        given = Input(_none(model), scale, kept, extra["count"], quarantine)
         params = dict(extra["params"])
         params["image_shape"] = params["image_shape"] and tuple(params["image_shape"])
         names = extra["feature_names"]
@@ -109,8 +114,22 @@ def _saved_state(
     return state, params
 
 
-def from_place(path: Path, backbone: nn.Module | None) -> tuple[FittedState, dict[str, Any]]:
-    """A file of ``save``, a finished run, or the model file of a run; also the estimator's parameters."""
+def from_place(path: Path, backbone: str | nn.Module | None) -> tuple[FittedState, dict[str, Any]]:
+    """A file of ``save``, a finished run, or the model file of a run; also the estimator's parameters.
+
+    ``backbone``: the module, or where the backbone that a model names is now.
+    """
+    state, params = _from_place(path, _module(backbone))
+    if not isinstance(backbone, str):
+        return state, params
+    model = state.fitted.model
+    if not isinstance(model.encoder, BackboneEncoder):
+        raise ValueError(f"backbone is {backbone!r}, but the model {path} names no backbone; leave it out")
+    opened = replace(model.encoder, opened=reopen_backbone(model.encoder.recipe.identity, backbone))
+    return replace(state, fitted=state.fitted._replace(model=replace(model, encoder=opened))), params
+
+
+def _from_place(path: Path, backbone: nn.Module | None) -> tuple[FittedState, dict[str, Any]]:
     if path.is_dir():
         return _from_run(RunFolder.open(path))
     if not path.is_file():
@@ -129,7 +148,7 @@ def from_place(path: Path, backbone: nn.Module | None) -> tuple[FittedState, dic
 def _no_outputs(calibrated: CalibratedNetwork) -> Outputs:
     """The outputs for no image."""
     labels, numbers = torch.zeros(0, dtype=torch.long), torch.zeros(0, calibrated.network.n_outputs)
-    return Outputs(labels, labels, labels, numbers, numbers[:, :0])
+    return Outputs(labels, labels, labels, numbers, numbers[:, :0], torch.zeros(0))
 
 
 def _from_run(run: RunFolder) -> tuple[FittedState, dict[str, Any]]:
@@ -152,6 +171,11 @@ def _of_run(
     """A run as an estimator: its parameters are those that would make the run again from the same images."""
     model = fitted.model
     config, (channels, height, width) = model.config, model.shape
+    encoder = model.encoder
+    if encoder is not None:  # what a user gives are the settings that made the features
+        config = replace(config, network=replace(config.network, inputs=0))
+    if isinstance(encoder, BackboneEncoder):
+        config = replace(config, views=encoder.recipe.views, augmentation=encoder.recipe.augmentation)
     settings = to_dict(config)
     own = {name: settings.pop(name) for name in ("max_clusters", "n_clusters", "n_init", "device")}
     side = max(height, width)
@@ -164,9 +188,20 @@ def _of_run(
         "image_size": side if SMALLEST_SIDE <= side <= LARGEST_SIDE else None,
         "settings": settings,
     }
-    empty = torch.zeros(0, *model.shape, dtype=torch.uint8)
-    given = Input(empty, None, None, len(fitted.outputs.winner), skipped)
-    return FittedState(fitted, given, channels * height * width, None, history), params
+    if isinstance(encoder, EmbeddingEncoder):
+        params |= {"input": "embeddings", "image_size": None, "color": "auto"}
+    if isinstance(encoder, BackboneEncoder):
+        identity = encoder.recipe.identity
+        params |= {"backbone": identity.source, "backbone_size": identity.preprocess.size, "image_size": None}
+        params |= {"copies": encoder.recipe.copies, "color": "auto"}
+    given = Input(_none(model), None, None, len(fitted.outputs.winner), skipped)
+    features_in = width if isinstance(encoder, EmbeddingEncoder) else channels * height * width
+    return FittedState(fitted, given, features_in, None, history), params
+
+
+def _none(model: Model) -> Tensor:
+    """No image, of the kind that the model takes."""
+    return torch.zeros(0, *model.shape, dtype=torch.float32 if model.input == "embeddings" else torch.uint8)
 
 
 def _plain(value: Any) -> Any:

@@ -61,6 +61,12 @@ def _without_consolidation(config: Config) -> Config:
     return replace(config, schedule=tuple(replace(stage, passes=0, every=0) for stage in kept))
 
 
+def _without_graph(config: Config) -> Config:
+    """All heads start from random directions; the steps of the graph stages go to the search."""
+    stages = tuple(replace(stage, kind="relaxed" if stage.kind == "graph" else stage.kind) for stage in config.schedule)
+    return replace(config, schedule=stages)
+
+
 def _without_merging(config: Config) -> Config:
     """Keep the merge stage, which chooses one head, but cut the tree where all clusters of that head remain."""
     finest = replace(_with(config, "merge", min_cluster_fraction=0.0), n_clusters=config.max_clusters)
@@ -80,6 +86,7 @@ VARIANTS = {
     "without-merging": Variant("without merging (all clusters of one head)", _without_merging),
     "without-neighbors": Variant("without neighbors", lambda config: _relaxed(config, neighbor_prob=0.0)),
     "one-head": Variant("one head", lambda config: _relaxed(config, heads=1)),
+    "without-graph": Variant("without the neighbor graph (random directions)", _without_graph),
     "without-calibration": Variant("without calibration", lambda config: _relaxed(config, calibrate=False)),
 }
 

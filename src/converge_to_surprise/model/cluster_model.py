@@ -14,24 +14,26 @@ import torch
 from torch import Tensor
 
 from ..config import Config
+from ..config.images import InputKind
 from . import inference
+from .calibration import calibrate
 from .carried_names import Annotations, carry_annotations
-from .confidence import fit_sharpness
-from .encoder import Encoder
-from .inference import Outputs
+from .encoder import EmbeddingEncoder, Encoder
+from .inference import Calibration, Known, Outputs
 from .merge_tree import MergeResult
 from .network import ClusterNetwork
+from .novelty import image_statistics
 
-UNCALIBRATED = 10.0
-"""Sharpness of a network whose run is not finished."""
+UNCALIBRATED = Calibration(sharpness=10.0)
+"""Of a network whose run is not finished."""
 
 
 @dataclass(frozen=True)
 class CalibratedNetwork:
-    """A network with one head, the sharpness of its confidence, and the number of training images each output won."""
+    """A network with one head, what makes confidence and novelty, and the training images that each output won."""
 
     network: ClusterNetwork
-    sharpness: float
+    calibration: Calibration
     sizes: tuple[int, ...]
 
     @classmethod
@@ -41,13 +43,13 @@ class CalibratedNetwork:
         images: Tensor,
         config: Config,
         keep: tuple[str, ...] = (),
-        features: Tensor | None = None,
+        known: Known = inference.NOTHING,
     ) -> tuple[CalibratedNetwork, Outputs]:
         """Calibrate a network on its training images; also returns its outputs for them (see ``inference.run_all``)."""
-        sharpness = fit_sharpness(network, images, config)
-        outputs = inference.run_all(network, images, config.views, sharpness, keep, features)
+        calibration = calibrate(network, images, config, known.statistics)
+        outputs = inference.run_all(network, images, config.views, calibration, keep, known)
         sizes = tuple(outputs.winner.bincount(minlength=network.n_outputs).tolist())
-        return cls(network, sharpness, sizes), outputs
+        return cls(network, calibration, sizes), outputs
 
 
 class Prediction(NamedTuple):
@@ -66,6 +68,8 @@ class Prediction(NamedTuple):
     """Of every cluster number, including those without training images. (n, n_outputs)"""
     embedding: Tensor
     """Mean of both views' backbone features. (n, D)"""
+    novelty: Tensor
+    """How unlike the training images the image is: the share of their kind that is less so. NaN: not known. (n,)"""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,11 @@ class Model:
     annotations: Annotations | None = None
     encoder: Encoder | None = None
     """What makes the features that the networks take, if they do not take pixels."""
+
+    @property
+    def input(self) -> InputKind:
+        """What the model takes."""
+        return "embeddings" if isinstance(self.encoder, EmbeddingEncoder) else "images"
 
     @property
     def active(self) -> CalibratedNetwork:
@@ -170,19 +179,28 @@ class Model:
 
     def run(self, images: Tensor) -> Iterator[Outputs]:
         """The outputs of the network for uint8 images (N, C, H, W), chunk by chunk."""
-        network, sharpness = self.active.network, self.active.sharpness
-        if self.encoder is not None:
-            yield from inference.run_encoded(network, images, self.encoder.view_features, sharpness)
-        else:
-            yield from inference.run(network, images, self.config.views, sharpness)
+        network, calibration = self.active.network, self.active.calibration
+        if self.encoder is None:
+            yield from inference.run(network, images, self.config.views, calibration)
+            return
+        done = 0
+        for features in inference.encoded(network, images, self.encoder.view_features):
+            part = images[done : done + len(features)]
+            known = Known(features, self._statistics(part))
+            yield from inference.run(network, part, self.config.views, calibration, known)
+            done += len(part)
 
     def run_all(self, images: Tensor, keep: tuple[str, ...] = ()) -> Outputs:
         """The same at once; see ``inference.run_all``."""
-        features = None
+        network, known = self.active.network, inference.NOTHING
         if self.encoder is not None:
-            features = torch.cat(list(inference.encoded(self.active.network, images, self.encoder.view_features)))
-        settings = self.config.views
-        return inference.run_all(self.active.network, images, settings, self.active.sharpness, keep, features)
+            features = torch.cat(list(inference.encoded(network, images, self.encoder.view_features)))
+            known = Known(features, self._statistics(images))
+        return inference.run_all(network, images, self.config.views, self.active.calibration, keep, known)
+
+    def _statistics(self, images: Tensor) -> Tensor | None:
+        """The statistics of the pixels of images; embeddings have none."""
+        return None if isinstance(self.encoder, EmbeddingEncoder) else image_statistics(images)
 
     def predict(self, images: Tensor) -> Iterator[Prediction]:
         """The clusters of uint8 images (N, C, H, W), chunk by chunk, in order."""
@@ -206,6 +224,7 @@ class Model:
             views_agree=(view_i == cluster) & (view_j == cluster),
             probabilities=probabilities,
             embedding=outputs.features,
+            novelty=outputs.novelty,
         )
 
     def prepare(self) -> None:

@@ -15,28 +15,28 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from ..config import Config
-from ..core import rng
-from .inference import map_augmented_views, map_views
+from .inference import logits_of, map_augmented_views
 from .network import ClusterNetwork
 
-SAMPLE = 2_000
-"""Images to which the sharpness is fitted."""
 DRAWS = 2
 """Augmented pairs of views of each of them."""
 MAX_SHARPNESS = 1_000.0
 """Used where augmented views always keep their cluster, so that the likelihood has no maximum."""
 
 
-def fit_sharpness(network: ClusterNetwork, images: Tensor, config: Config) -> float:
-    """The sharpness with which the un-augmented outputs predict the clusters of augmented views best."""
-    generator = rng.torch_generator(config.seed, "confidence")
-    sample = images[torch.randperm(len(images), generator=generator)[:SAMPLE]]
-    clean = torch.cat([((i + j) / 2).cpu() for i, j in map_views(network, sample, config.views, network.forward)])
+def fit_sharpness(
+    network: ClusterNetwork, images: Tensor, features: Tensor, config: Config, generator: torch.Generator
+) -> float:
+    """The sharpness with which the un-augmented outputs predict the clusters of augmented views best.
+
+    ``features``: of both un-augmented views of the images (n, 2, D).
+    """
+    clean = F.normalize(logits_of(network, features.flatten(0, 1)), dim=-1).reshape(len(images), 2, -1).mean(1)
 
     def labels(views: Tensor) -> Tensor:
         return network.logits(views).argmax(-1)
 
-    seen = torch.cat([map_augmented_views(network, sample, config, generator, labels) for _ in range(DRAWS)])
+    seen = torch.cat([map_augmented_views(network, images, config, generator, labels) for _ in range(DRAWS)])
     return sharpness_of(clean.repeat(2 * DRAWS, 1), seen)
 
 

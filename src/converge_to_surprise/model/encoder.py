@@ -17,12 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core import augment
-from ..core.views import make_views, to_float
-from .feature_recipe import FeatureRecipe
+from ..core.views import chessboard, make_views, pick_views, to_float
+from .feature_recipe import EmbeddingRecipe, FeatureRecipe, Recipe
 from .pretrained import Identity, PreprocessFlags, open_backbone
 
 WHITENING = 0.5
 """0 keeps the standard deviation of every component, 1 makes them equal."""
+
+HALF_MAX = 65_504.0
+"""Largest value of float16."""
 
 
 class Projection(NamedTuple):
@@ -52,11 +55,15 @@ class Projection(NamedTuple):
 
     def __call__(self, features: Tensor) -> Tensor:
         """Features (..., D) as float16 components (..., components)."""
-        return ((features.float() - self.mean) @ self.directions).half()
+        return self.of_centered(features.float() - self.mean)
+
+    def of_centered(self, features: Tensor) -> Tensor:
+        """The same of features from which the mean is subtracted; values that float16 cannot hold are cut off."""
+        return (features @ self.directions).clamp(-HALF_MAX, HALF_MAX).half()
 
 
 @dataclass(frozen=True)
-class Encoder:
+class BackboneEncoder:
     """Turns pictures into the features that a network on stored features takes."""
 
     recipe: FeatureRecipe
@@ -77,11 +84,62 @@ class Encoder:
         return self.projection(raw).float()
 
 
-def reopen_backbone(identity: Identity) -> nn.Module:
-    """The backbone that a run was begun with; another or a missing one is a ValueError."""
+@dataclass(frozen=True)
+class EmbeddingEncoder:
+    """The same for embeddings that the user gives."""
+
+    recipe: EmbeddingRecipe
+    projection: Projection
+    shape: tuple[int, int, int]
+    """(V, 1, D) of the items that the model was made with; others may have another V."""
+
+    def __post_init__(self) -> None:
+        if self.shape != (self.recipe.views, 1, self.recipe.features):
+            raise ValueError(f"items of {self.shape} are not those of {self.recipe}")
+
+    @property
+    def given(self) -> tuple[int, ...]:
+        """(D,) or (V, D) of one item as the user gives it."""
+        views, _, features = self.shape
+        return (features,) if views == 1 else (views, features)
+
+    def view_features(self, items: Tensor) -> Tensor:
+        """Features of two views of items (n, V, 1, D). (n, 2, components)
+
+        A model of single views sees two halves of a single view, as in training. Otherwise view i is the mean of every
+        other view from the first on, and view j that of the rest.
+        """
+        if self.recipe.views == 1 == items.shape[1]:
+            return half_views(items[:, 0, 0], self.projection).float()
+        return torch.stack(pick_views(self.projection(items).float(), None, None, None), 1)
+
+
+Encoder = BackboneEncoder | EmbeddingEncoder
+
+
+def make_encoder(recipe: Recipe, projection: Projection, shape: tuple[int, int, int]) -> Encoder:
+    """The encoder of a recipe; a backbone is opened when it is needed."""
+    if isinstance(recipe, EmbeddingRecipe):
+        return EmbeddingEncoder(recipe, projection, shape)
+    return BackboneEncoder(recipe, projection, shape)
+
+
+def half_views(embeddings: Tensor, projection: Projection) -> Tensor:
+    """Both halves of vectors (n, D), every other value each, the rest at its mean. float16 (n, 2, components)
+
+    The halves share no value, as the two views of an image share no pixel: they agree only if there is something that
+    both tell. Twice the values of a half have the size of a whole vector.
+    """
+    centered = embeddings.float() - projection.mean
+    even = chessboard(1, embeddings.shape[1])[0].to(centered.dtype)
+    return torch.stack([projection.of_centered(2 * centered * mask) for mask in (even, 1 - even)], 1)
+
+
+def reopen_backbone(identity: Identity, place: str | None = None) -> nn.Module:
+    """The backbone that a run was begun with; another or a missing one is a ValueError. ``place``: where it is now."""
     settings = identity.preprocess
     flags = PreprocessFlags(settings.size, settings.mean, settings.std)
-    return open_backbone(identity.pinned or identity.source, flags, identity.sha256)
+    return open_backbone(place or identity.pinned or identity.source, flags, identity.sha256)
 
 
 @torch.inference_mode()

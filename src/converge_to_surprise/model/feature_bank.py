@@ -8,7 +8,6 @@ ends with the same bytes. Besides the chunks at work no memory grows with the nu
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,15 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-import safetensors.torch
 import torch
 from filelock import FileLock
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from ..config.storage import write_atomically
 from ..core import rng
+from .component_file import StoredFeatures, npy_header, open_components, write_components
 from .encoder import Projection, all_features, reopen_backbone
 from .feature_recipe import FeatureRecipe
 from .inference import map_ordered
@@ -41,14 +37,6 @@ FEWEST_COPIES, MOST_COPIES = 4, 15
 
 Progress = Callable[[int, int], None]
 """Called with the number of images done and of all images."""
-
-
-class StoredFeatures(NamedTuple):
-    """What the search works on."""
-
-    items: Tensor
-    """float16 (N, 2, 1 + copies, components), memory-mapped; copy 0 is not augmented."""
-    projection: Projection
 
 
 class BankJob(NamedTuple):
@@ -96,23 +84,8 @@ def _features_file(job: BankJob) -> Path:
     return job.folder / "features.npy"
 
 
-def _projected_files(job: BankJob) -> tuple[Path, Path]:
-    components = job.recipe.components
-    return job.folder / f"components-{components}.npy", job.folder / f"projection-{components}.safetensors"
-
-
 def _open_projected(job: BankJob) -> StoredFeatures | None:
-    """The projected features, or None if they are not complete."""
-    values, projected = _projected_files(job)
-    try:
-        tensors = safetensors.torch.load_file(projected)
-        projection = Projection(tensors["mean"], tensors["directions"])
-        items = np.load(values, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError, KeyError, EOFError, SafetensorError):
-        return None
-    shape = (*_shape(job)[:3], projection.directions.shape[1])
-    sound = items.shape == shape and items.dtype == np.float16
-    return StoredFeatures(torch.from_numpy(items), projection) if sound else None
+    return open_components(job.folder, job.recipe.components, _shape(job)[:3])
 
 
 def _build_features(job: BankJob) -> None:
@@ -129,10 +102,10 @@ def _build_features(job: BankJob) -> None:
     backbone = reopen_backbone(job.recipe.identity) if job.backbone is None else job.backbone
     with part.open("ab") as file:
         done = _whole_chunks(file.tell(), shape)
-        file.truncate(len(_header(shape)) + done * CHUNK * _row_bytes(shape) if done else 0)
+        file.truncate(len(npy_header(shape)) + done * CHUNK * _row_bytes(shape) if done else 0)
         file.seek(0, os.SEEK_END)
         if not done:
-            file.write(_header(shape))
+            file.write(npy_header(shape))
 
         def one(start: int) -> bytes:
             generator = rng.torch_generator(0, "bank", start)
@@ -159,26 +132,12 @@ def _project(job: BankJob) -> None:
     image, rest = np.divmod(drawn, sides * (copies - 1))
     side, copy = np.divmod(rest, copies - 1)
     projection = Projection.fit(torch.from_numpy(features[image, side, 1 + copy]), job.recipe.components)
-    values, projected = _projected_files(job)
-    shape = (count, sides, copies, projection.directions.shape[1])
 
-    def pieces() -> Iterator[bytes]:
-        yield _header(shape)
+    def pieces() -> Iterator[Tensor]:
         for start in range(0, count, ROWS):
-            yield projection(torch.from_numpy(np.array(features[start : start + ROWS]))).numpy().tobytes()
+            yield projection(torch.from_numpy(np.array(features[start : start + ROWS])))
 
-    write_atomically(values, pieces())
-    write_atomically(projected, safetensors.torch.save(dict(projection._asdict())))
-
-
-def _header(shape: tuple[int, ...]) -> bytes:
-    """The header of an .npy file of float16 values."""
-    text = io.BytesIO()
-    about: npt.NDArray[np.float16] = np.empty(0, np.float16)
-    np.lib.format.write_array_header_1_0(
-        text, {"descr": np.lib.format.dtype_to_descr(about.dtype), "fortran_order": False, "shape": shape}
-    )
-    return text.getvalue()
+    write_components(job.folder, job.recipe.components, projection, (count, sides, copies), pieces())
 
 
 def _row_bytes(shape: tuple[int, ...]) -> int:
@@ -186,9 +145,9 @@ def _row_bytes(shape: tuple[int, ...]) -> int:
 
 
 def _size(shape: tuple[int, ...]) -> int:
-    return len(_header(shape)) + shape[0] * _row_bytes(shape)
+    return len(npy_header(shape)) + shape[0] * _row_bytes(shape)
 
 
 def _whole_chunks(size: int, shape: tuple[int, ...]) -> int:
     """How many whole chunks a file of so many bytes holds behind its header."""
-    return max(0, size - len(_header(shape))) // (CHUNK * _row_bytes(shape))
+    return max(0, size - len(npy_header(shape))) // (CHUNK * _row_bytes(shape))

@@ -20,6 +20,7 @@ from ..core import augment
 from ..core.views import make_views, to_float
 from ..distributed.group import current
 from .network import ClusterNetwork, channels_last
+from .novelty import Novelty, image_statistics
 from .precision import exact
 
 CHUNK = 250
@@ -30,6 +31,14 @@ MIN_BATCH = 16
 """Smaller batches are filled up by repetition: torch uses other kernels for tiny ones, which round differently."""
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
+
+
+class Calibration(NamedTuple):
+    """What turns the outputs of a network into confidence and novelty."""
+
+    sharpness: float
+    novelty: Novelty | None = None
+    """None if the run is not finished."""
 
 
 class Outputs(NamedTuple):
@@ -45,6 +54,20 @@ class Outputs(NamedTuple):
     """Softmax of that mean times the sharpness. (n, n_outputs)"""
     features: Tensor
     """Mean of both views' backbone features. (n, D)"""
+    novelty: Tensor
+    """How unlike the training images they are, from 0 to 1; NaN where it is not known. (n,)"""
+
+
+class Known(NamedTuple):
+    """What is known of images before a network is run on them, so that it is not computed again."""
+
+    features: Tensor | None = None
+    """The network's features of both views. (N, 2, D)"""
+    statistics: Tensor | None = None
+    """Statistics of the pixels, without which images that are stored as features have none. (N, statistics)"""
+
+
+NOTHING = Known()
 
 
 def map_views(
@@ -126,8 +149,11 @@ def logits_of(network: ClusterNetwork, features: Tensor) -> Tensor:
         return torch.cat([network.outputs(part.to(device)).cpu() for part in torch.split(features, CHUNK)])
 
 
-def outputs_of(network: ClusterNetwork, features_i: Tensor, features_j: Tensor, sharpness: float) -> Outputs:
-    """The outputs of a network with one head, from both views' features (n, D)."""
+def outputs_of(
+    network: ClusterNetwork, features_i: Tensor, features_j: Tensor, calibration: Calibration, statistics: Tensor | None
+) -> Outputs:
+    """The outputs of a network with one head, from both views' features (n, D) and the statistics of the pixels."""
+    sharpness, novelty = calibration
     logits_i, logits_j = (F.normalize(network.outputs(features), dim=-1) for features in (features_i, features_j))
     mean = (logits_i + logits_j) / 2
     return Outputs(
@@ -136,18 +162,34 @@ def outputs_of(network: ClusterNetwork, features_i: Tensor, features_j: Tensor, 
         mean.argmax(-1),
         torch.softmax(sharpness * mean, -1),
         (features_i + features_j) / 2,
+        mean[:, 0] * torch.nan if novelty is None else novelty(features_i, features_j, statistics),
     )
 
 
-def run(network: ClusterNetwork, images: Tensor, settings: Views, sharpness: float) -> Iterator[Outputs]:
+def run(
+    network: ClusterNetwork,
+    images: Tensor,
+    settings: Views,
+    calibration: Calibration,
+    known: Known = NOTHING,
+) -> Iterator[Outputs]:
     """The outputs of a network with one head for uint8 images (N, C, H, W), chunk by chunk, in order."""
 
-    def one(part: Tensor) -> Outputs:
-        ((features_i, features_j),) = map_views(network, part, settings, network.features)
+    def one(rows: Tensor) -> Outputs:
+        part = slice(int(rows[0]), int(rows[-1]) + 1)
+        if known.features is None:
+            ((features_i, features_j),) = map_views(network, images[part], settings, network.features)
+        else:
+            device = next(network.parameters()).device
+            features_i, features_j = known.features[part].to(device).unbind(1)
         with torch.inference_mode(), exact(features_i.device):
-            return Outputs(*(value.cpu() for value in outputs_of(network, features_i, features_j, sharpness)))
+            statistics = None if known.statistics is None else known.statistics[part]
+            if statistics is None and not settings.stored:
+                statistics = image_statistics(images[part])
+            found = outputs_of(network, features_i, features_j, calibration, statistics)
+            return Outputs(*(value.cpu() for value in found))
 
-    return _map_chunks(one, network, images)
+    return _map_chunks(one, network, torch.arange(len(images)))
 
 
 def map_ordered(function: Callable[[_Item], _Result], items: Iterable[_Item], threads: int) -> Iterator[_Result]:
@@ -183,14 +225,6 @@ def _map_chunks(one: Callable[[Tensor], _Result], network: ClusterNetwork, rows:
         network.train(training)
 
 
-def run_encoded(
-    network: ClusterNetwork, images: Tensor, encode: Callable[[Tensor], Tensor], sharpness: float
-) -> Iterator[Outputs]:
-    """The same for a network on stored features; ``encode`` gives what is stored of both views. (n, 2, inputs)"""
-    for features in encoded(network, images, encode):
-        yield from run_on_features(network, features, sharpness)
-
-
 def encoded(network: ClusterNetwork, images: Tensor, encode: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:
     """A network's features of both views of images, chunk by chunk, in order, computed by all threads. (n, 2, D)"""
     device = next(network.parameters()).device
@@ -203,36 +237,22 @@ def encoded(network: ClusterNetwork, images: Tensor, encode: Callable[[Tensor], 
     return map_ordered(one, parts, torch.get_num_threads())
 
 
-def run_on_features(network: ClusterNetwork, features: Tensor, sharpness: float) -> Iterator[Outputs]:
-    """The same from both views' features (N, 2, D) of the images."""
-
-    def one(part: Tensor) -> Outputs:
-        device = next(network.parameters()).device
-        with torch.inference_mode(), exact(device):
-            both = part.to(device)
-            return Outputs(*(value.cpu() for value in outputs_of(network, both[:, 0], both[:, 1], sharpness)))
-
-    return _map_chunks(one, network, features)
-
-
 def run_all(
     network: ClusterNetwork,
     images: Tensor,
     settings: Views,
-    sharpness: float,
+    calibration: Calibration,
     keep: tuple[str, ...] = (),
-    features: Tensor | None = None,
+    known: Known = NOTHING,
 ) -> Outputs:
     """The outputs for all images at once.
 
-    ``features``: both views' features of all images (N, 2, D), if they are known.
-
-    Labels are always kept. "probabilities" and "features" (as float16) are kept if ``keep`` names them and have no
-    columns otherwise: for a million images they may not fit into memory.
+    Labels and novelty are always kept. "probabilities" and "features" (as float16) are kept if ``keep`` names them and
+    have no columns otherwise: for a million images they may not fit into memory.
     """
     group = current()
-    mine = group.own(images if features is None else features, CHUNK)
-    chunks = run(network, mine, settings, sharpness) if features is None else run_on_features(network, mine, sharpness)
+    mine = group.own(images, CHUNK)
+    chunks = run(network, mine, settings, calibration, Known(*(v if v is None else group.own(v, CHUNK) for v in known)))
     whole: Outputs | None = None
     done = 0
     dropped = [name for name in ("probabilities", "features") if name not in keep]

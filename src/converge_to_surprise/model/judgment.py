@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from ..config.images import InputKind
 from ..core.views import to_float
 from .assessment import Assessment
 from .merge_tree import LITTLE_EVIDENCE, Level, MergeResult
@@ -34,16 +35,22 @@ SAMPLE = 3000
 FOLDS = 5
 
 
-def judge(assessment: Assessment, merge_result: MergeResult | None, explained: float, has_backbone: bool) -> Verdict:
-    """The verdict on a finished run. ``explained``: see ``explained_by_light``."""
+def judge(
+    assessment: Assessment,
+    merge_result: MergeResult | None,
+    explained: float,
+    has_backbone: bool,
+    kind: InputKind = "images",
+) -> Verdict:
+    """The verdict on a finished run. ``explained``: see ``explained_by_light``. ``kind``: what was clustered."""
     n_clusters, surprising = len(assessment.clusters), assessment.measures.surprising
     if n_clusters < 2 or surprising < 2:
         reason = "all images are in one cluster" if n_clusters < 2 else "the views agree no more than by chance"
-        return Verdict("nothing found", [reason], _advice(has_backbone))
+        return Verdict("nothing found", [reason], _advice(has_backbone, kind))
     level = None if merge_result is None else level_at(merge_result, n_clusters)
     doubts = _doubts(assessment, merge_result, level, explained)
     if doubts:
-        return Verdict("weak", doubts, _advice(has_backbone))
+        return Verdict("weak", doubts, _advice(has_backbone, kind))
     reasons = [f"both views agree for {assessment.measures.agreement:.0%} of the images"]
     if level is not None:
         reasons.insert(0, f"independent heads agree ({level.agreement:.2f})")
@@ -76,7 +83,9 @@ def _doubts(
     return doubts
 
 
-def _advice(has_backbone: bool) -> list[str]:
+def _advice(has_backbone: bool, kind: InputKind) -> list[str]:
+    if kind == "embeddings":
+        return ["try embeddings of another model", "several views of each item (N, V, D)", "add items"]
     if has_backbone:
         return ["try another backbone or a larger --backbone-size", "add images"]
     return ["for photographs try --backbone (see `cts backbones`)", "another --image-size", "add images"]

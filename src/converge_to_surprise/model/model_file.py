@@ -23,10 +23,13 @@ from . import devices
 from .backbone import Backbone, build_network
 from .carried_names import Annotations
 from .cluster_model import CalibratedNetwork, Model
-from .encoder import Encoder, Projection
-from .feature_recipe import FeatureRecipe
+from .encoder import EmbeddingEncoder, Encoder, Projection, make_encoder
+from .feature_recipe import recipe_from_dict
+from .inference import Calibration
 from .merge_tree import MergeResult
-from .validation import check_annotations, check_calibrated, check_merge_result, check_projection
+from .network import ClusterNetwork
+from .novelty import Novelty, descriptors, image_statistics
+from .validation import check_annotations, check_calibrated, check_merge_result, check_novelty, check_projection
 
 FORMAT = "converge-to-surprise model"
 VERSION = 2
@@ -38,11 +41,15 @@ def to_bytes(model: Model, arrays: Mapping[str, Tensor] | None = None, extra: Ma
     networks: dict[str, Any] = {}
     for role, calibrated in (("final", model.final), ("unmerged", model.unmerged)):
         if calibrated is not None:
+            sharpness, novelty = calibrated.calibration
             tensors |= {f"{role}.{name}": value for name, value in calibrated.network.state_dict().items()}
+            if novelty is not None:
+                tensors |= {f"{role}-novelty.{name}": value for name, value in novelty._asdict().items()}
             networks[role] = {
                 "n_outputs": calibrated.network.n_outputs,
-                "sharpness": calibrated.sharpness,
+                "sharpness": sharpness,
                 "sizes": list(calibrated.sizes),
+                "novelty": novelty is not None,
             }
     if model.encoder is not None:
         tensors |= {f"encoder.{name}": value for name, value in model.encoder.projection._asdict().items()}
@@ -99,6 +106,10 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
     config = overlay(Config(), data["config"])
     config = replace(config, device=devices.resolve_or_cpu(config.device))
     shape: tuple[int, int, int] = typed(data["shape"], tuple[int, int, int], "shape")
+    if backbone is not None and data["encoder"] is not None:
+        raise ValueError("it works on stored features, so that it takes no module; leave backbone out")
+    encoder = None if data["encoder"] is None else _encoder(data["encoder"], tensors, config, shape)
+    pictures = None if isinstance(encoder, EmbeddingEncoder) else shape
     if data["merge"] is not None:
         check_merge_result(data["merge"], data["networks"]["unmerged"]["n_outputs"])
 
@@ -109,13 +120,13 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
         network = build_network(shape[0], config.network, described["n_outputs"], 1, own)
         network.load_state_dict(state)
         network.to(torch.device(config.device)).eval()
-        return CalibratedNetwork(network, described["sharpness"], tuple(described["sizes"]))
+        novelty = _novelty(role, tensors, network, pictures) if described.get("novelty") else None
+        return CalibratedNetwork(network, Calibration(described["sharpness"], novelty), tuple(described["sizes"]))
 
     networks = {role: calibrated(role, described) for role, described in data["networks"].items()}
     merge_result = data["merge"] and MergeResult.of(data["merge"])
     model = Model(config, shape, networks["final"], networks.get("unmerged"), merge_result, data["cut_at"])
-    if data["encoder"] is not None:
-        model = replace(model, encoder=_encoder(data["encoder"], tensors, config, shape))
+    model = replace(model, encoder=encoder)
     if (marks := data.get("annotations")) is not None:
         check_annotations(marks, len(model.order))
         model = replace(model, annotations=Annotations(**marks))
@@ -124,12 +135,23 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
     return model, kept, data["extra"]
 
 
+def _novelty(
+    role: str, tensors: Mapping[str, Tensor], network: ClusterNetwork, shape: tuple[int, int, int] | None
+) -> Novelty:
+    """What novelty is computed from, checked against what it is computed for: pictures of a shape, or embeddings."""
+    found = Novelty(*(tensors[f"{role}-novelty.{name}"] for name in Novelty._fields))
+    blank = torch.zeros(1, network.head.in_features)
+    statistics = None if shape is None else image_statistics(torch.zeros(1, *shape, dtype=torch.uint8))
+    check_novelty(found, descriptors(blank, blank, statistics).shape[1])
+    return found
+
+
 def _encoder(recipe: Any, tensors: Mapping[str, Tensor], config: Config, shape: tuple[int, int, int]) -> Encoder:
     """The encoder of a model on stored features; its backbone is opened when it is needed."""
-    found = FeatureRecipe.from_dict(recipe)
+    found = recipe_from_dict(recipe)
     projection = Projection(tensors["encoder.mean"], tensors["encoder.directions"])
-    check_projection(projection, found.identity.features, config.network.inputs)
-    return Encoder(found, projection, shape)
+    check_projection(projection, found.features, config.network.inputs)
+    return make_encoder(found, projection, shape)
 
 
 def _safetensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..core.views import make_views
+from ..core.pixels import statistics
+from ..core.views import make_views, to_float
 from .cluster_model import Model
-from .encoder import Encoder, square_color
+from .encoder import BackboneEncoder, square_color
 from .inference import outputs_of
 from .pretrained.frozen import resized
 from .pretrained.onnx_backbone import OnnxFeatures
@@ -30,31 +31,35 @@ OLDEST = 18
 
 
 class BackboneInput(nn.Module):
-    """Raw pictures (N, C, H, W) -> the backbone's input for all views i, then for all views j. (2N, 3, S, S)"""
+    """Raw pictures (N, C, H, W) -> the backbone's input for all views i, then for all views j. (2N, 3, S, S)
 
-    def __init__(self, encoder: Encoder, features: OnnxFeatures) -> None:
+    And the statistics of the pictures' pixels. (N, statistics)
+    """
+
+    def __init__(self, encoder: BackboneEncoder, features: OnnxFeatures) -> None:
         super().__init__()
         self.recipe = encoder.recipe
         self.resize = not features.takes(encoder.recipe.shape[1])
         self.dtype = getattr(torch, features.runner.signature.dtype)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
         settings = self.recipe.identity.preprocess
         views = torch.cat(make_views(square_color(images, self.recipe.shape), self.recipe.views))
         views = resized(views, settings) if self.resize else views
         mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (settings.mean, settings.std))
-        return ((views - mean) / std).to(self.dtype)
+        return ((views - mean) / std).to(self.dtype), statistics(to_float(images))
 
 
 class Clusters(nn.Module):
     """What the backbone gives for the views of N pictures -> their clusters."""
 
-    def __init__(self, model: Model, encoder: Encoder, runner: OnnxRunner) -> None:
+    def __init__(self, model: Model, encoder: BackboneEncoder, runner: OnnxRunner, names: Sequence[str]) -> None:
         super().__init__()
+        self.names = names
         self.model, self.network, self.projection = model, model.active.network, encoder.projection
         self.pooling, self.extra = runner.signature.pooling, extra_tokens(_raw_shape(runner, encoder)[1])
 
-    def forward(self, found: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, found: Tensor, statistics: Tensor) -> tuple[Tensor, ...]:
         if self.pooling == "tokens":
             found = found[:, self.extra :].mean(1)
         elif self.pooling != "none":
@@ -62,16 +67,14 @@ class Clusters(nn.Module):
         # Rounded as stored features are.
         features = self.network.features(self.projection(found.half()).float())
         count = features.shape[0] // 2
-        outputs = outputs_of(self.network, features[:count], features[count:], self.model.active.sharpness)
+        calibration = self.model.active.calibration
+        outputs = outputs_of(self.network, features[:count], features[count:], calibration, statistics)
         predicted = self.model.interpret(outputs)
-        return (
-            predicted.cluster, predicted.confidence, predicted.second, predicted.views_agree, predicted.probabilities,
-            predicted.embedding,
-        )  # fmt: skip
+        return tuple(getattr(predicted, name) for name in self.names)
 
 
-def compose(model: Model, encoder: Encoder, names: Sequence[str], trace: Any) -> onnx.ModelProto:
-    """The joined graph with the outputs ``names``. ``trace``: exports (module, example, input, outputs, opset)."""
+def compose(model: Model, encoder: BackboneEncoder, names: Sequence[str], trace: Any) -> onnx.ModelProto:
+    """The joined graph with the outputs ``names``. ``trace``: exports (module, examples, inputs, outputs, opset)."""
     from onnx import compose as joining
 
     features = getattr(encoder.backbone, "_features", None)
@@ -89,10 +92,11 @@ def compose(model: Model, encoder: Encoder, names: Sequence[str], trace: Any) ->
     backbone = _at_least(features.proto(), OLDEST, encoder.recipe.identity.source)
     opset = next(entry.version for entry in backbone.opset_import if entry.domain in ("", "ai.onnx"))
     example = torch.zeros(2, *model.shape, dtype=torch.uint8)
-    before = trace(BackboneInput(encoder, features).eval(), example, "images", ["views"], opset)
+    before = trace(BackboneInput(encoder, features).eval(), (example,), ["images"], ["views", "statistics"], opset)
     shape = _raw_shape(runner, encoder)
     raw = torch.zeros(4, *shape[1:])
-    after = trace(Clusters(model, encoder, runner).eval(), raw, "found", list(names), opset)
+    given = (raw, statistics(to_float(example)))
+    after = trace(Clusters(model, encoder, runner, names).eval(), given, ["found", "statistics"], list(names), opset)
     _keep_output(backbone, runner.signature.output, shape)
     before = joining.add_prefix(before, "views/", rename_inputs=False)
     backbone = joining.add_prefix(backbone, "backbone/")
@@ -101,12 +105,11 @@ def compose(model: Model, encoder: Encoder, names: Sequence[str], trace: Any) ->
         del part.graph.value_info[:]  # shapes of other numbers of images
     signature = runner.signature
     joined = joining.merge_models(before, backbone, [("views/views", f"backbone/{signature.name}")])
-    return joining.merge_models(
-        joined, after, [(f"backbone/{signature.output}", "found")], inputs=["images"], outputs=list(names)
-    )
+    links = [(f"backbone/{signature.output}", "found"), ("views/statistics", "statistics")]
+    return joining.merge_models(joined, after, links, inputs=["images"], outputs=list(names))
 
 
-def _raw_shape(runner: OnnxRunner, encoder: Encoder) -> tuple[int, ...]:
+def _raw_shape(runner: OnnxRunner, encoder: BackboneEncoder) -> tuple[int, ...]:
     """The shape of what the backbone gives for one view, before pooling."""
     side, signature = encoder.recipe.shape[1], runner.signature
     blank = np.zeros((1, 3, signature.side or side, signature.side or side), dtype=signature.dtype)

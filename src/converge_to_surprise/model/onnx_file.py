@@ -15,15 +15,18 @@ import torch
 from torch import Tensor, nn
 
 from ..config.storage import write_atomically
+from ..core.pixels import statistics
 from ..core.views import make_views, to_float
 from .cluster_model import Model
+from .encoder import EmbeddingEncoder
 from .inference import outputs_of
 from .onnx_composition import compose
 
 if TYPE_CHECKING:
     import onnx
 
-OUTPUTS = ("cluster", "confidence", "second", "views_agree", "probabilities", "embedding")
+OUTPUTS = ("cluster", "confidence", "second", "views_agree", "probabilities", "embedding", "novelty")
+"""Of a model without novelty the last one is left out."""
 EXPORTED_WITH = 4
 """Images in the traced batch; the file accepts any number."""
 
@@ -37,15 +40,45 @@ class Whole(nn.Module):
         self.network = model.active.network
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
-        """uint8 (N, C, H, W) -> cluster, confidence, second, views_agree (N,), probabilities, embedding (N, ...)"""
+        """uint8 (N, C, H, W) -> what is named in OUTPUTS. (N, ...)"""
         view_i, view_j = make_views(to_float(images), self.model.config.views)
         features_i, features_j = self.network.features(view_i), self.network.features(view_j)
-        found = self.model.interpret(outputs_of(self.network, features_i, features_j, self.model.active.sharpness))
-        return found.cluster, found.confidence, found.second, found.views_agree, found.probabilities, found.embedding
+        calibration = self.model.active.calibration
+        found = self.model.interpret(
+            outputs_of(self.network, features_i, features_j, calibration, statistics(to_float(images)))
+        )
+        return tuple(getattr(found, name) for name in output_names(self.model))
+
+
+def output_names(model: Model) -> list[str]:
+    """The outputs that the file of a model has."""
+    return list(OUTPUTS if model.active.calibration.novelty is not None else OUTPUTS[:-1])
+
+
+class FromEmbeddings(nn.Module):
+    """From a batch of embeddings to its clusters."""
+
+    def __init__(self, model: Model, encoder: EmbeddingEncoder) -> None:
+        super().__init__()
+        self.model, self.encoder, self.network = model, encoder, model.active.network
+
+    def forward(self, embeddings: Tensor) -> tuple[Tensor, ...]:
+        """float32 (N, D) or (N, V, D) -> the same as from images"""
+        items = embeddings[:, None, None] if embeddings.ndim == 2 else embeddings[:, :, None]
+        view_i, view_j = (self.network.features(view) for view in self.encoder.view_features(items).unbind(1))
+        found = self.model.interpret(outputs_of(self.network, view_i, view_j, self.model.active.calibration, None))
+        return tuple(getattr(found, name) for name in output_names(self.model))
+
+
+def input_text(model: Model) -> str:
+    """What an exported file takes, in words."""
+    if isinstance(model.encoder, EmbeddingEncoder):
+        return f"embeddings float32 (N, {', '.join(map(str, model.encoder.given))})"
+    return f"images uint8 (N, {', '.join(map(str, model.shape))})"
 
 
 def export(model: Model, path: Path) -> None:
-    """Write the ONNX file: input ``images``, outputs as in ``OUTPUTS``; cluster names in its metadata."""
+    """Write the ONNX file: input ``images`` or ``embeddings``, outputs as in ``OUTPUTS``, cluster names as metadata."""
     try:
         import onnx
         import onnxscript  # noqa: F401 - torch's exporter needs it
@@ -56,11 +89,15 @@ def export(model: Model, path: Path) -> None:
     try:
         network.cpu().eval()
         model.prepare()  # only what depends on the images is traced
-        if model.encoder is not None:
-            described = compose(model, model.encoder, OUTPUTS, _trace)
+        if isinstance(model.encoder, EmbeddingEncoder):
+            example = torch.zeros(EXPORTED_WITH, *model.encoder.given)
+            whole = FromEmbeddings(model, model.encoder).eval()
+            described = _trace(whole, (example,), ["embeddings"], output_names(model))
+        elif model.encoder is not None:
+            described = compose(model, model.encoder, output_names(model), _trace)
         else:
             example = torch.zeros(EXPORTED_WITH, *model.shape, dtype=torch.uint8)
-            described = _trace(Whole(model).cpu().eval(), example, "images", list(OUTPUTS))
+            described = _trace(Whole(model).cpu().eval(), (example,), ["images"], output_names(model))
     finally:
         network.to(home).train(training)
     about = {
@@ -73,18 +110,19 @@ def export(model: Model, path: Path) -> None:
 
 
 def _trace(
-    module: nn.Module, example: Tensor, name: str, outputs: list[str], opset: int | None = None
+    module: nn.Module, examples: tuple[Tensor, ...], inputs: list[str], outputs: list[str], opset: int | None = None
 ) -> onnx.ModelProto:
-    """The graph of a module with one input ``name``, for any number of rows."""
+    """The graph of a module with these inputs, for any number of rows; later inputs have as many as the first."""
     import onnx
 
-    argument = next(iter(inspect.signature(module.forward).parameters))
+    arguments = list(inspect.signature(module.forward).parameters)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), _quiet():
         warnings.simplefilter("ignore")
         traced = os.path.join(folder, "model.onnx")
         torch.onnx.export(
-            module, (example,), traced, input_names=[name], output_names=outputs, opset_version=opset,
-            dynamic_shapes={argument: {0: torch.export.Dim("rows")}}, external_data=False, verbose=False,
+            module, examples, traced, input_names=inputs, output_names=outputs, opset_version=opset,
+            dynamic_shapes={name: {0: torch.export.Dim.DYNAMIC} for name in arguments},
+            external_data=False, verbose=False,
         )  # fmt: skip
         return onnx.load(traced)
 

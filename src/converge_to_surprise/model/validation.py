@@ -16,6 +16,7 @@ from ..config.checks import is_number
 from ..config.memory import check_memory
 from .backbone import build_network
 from .network import ClusterNetwork
+from .novelty import COMPONENTS, LEVELS, POINTS, Novelty
 
 
 def require(condition: bool, what: str) -> None:
@@ -55,6 +56,7 @@ def check_calibrated(
     n_outputs, sizes = described["n_outputs"], described["sizes"]
     require(is_count(n_outputs) and 1 <= n_outputs == len(state["head.bias"]), "number of outputs")
     require(len(sizes) == n_outputs and all(is_count(size) and size >= 0 for size in sizes), "sizes")
+    require(isinstance(described.get("novelty", False), bool), "novelty")
     require(is_number(described["sharpness"]) and described["sharpness"] > 0, "sharpness")
     if is_resnet:
         check_tensors(outline(config, channels, n_outputs, 1), state, "")
@@ -64,6 +66,17 @@ def check_projection(projection: tuple[Tensor, Tensor], features: int, component
     """Refuse a projection that does not lead from so many features to so many components."""
     for value, shape in zip(projection, ((features,), (features, components)), strict=True):
         require(value.shape == shape and value.dtype == torch.float32 and bool(value.isfinite().all()), "projection")
+
+
+def check_novelty(novelty: Novelty, width: int) -> None:
+    """Refuse a novelty that cannot be computed from descriptors with so many columns."""
+    _, directions, points, distances, top = novelty
+    components = directions.shape[-1]
+    shapes = ((width,), (width, components), (len(points), components), (LEVELS + 1,), ())
+    require(all(value.shape == shape for value, shape in zip(novelty, shapes, strict=True)), "novelty")
+    require(all(value.is_floating_point() and bool(value.isfinite().all()) for value in novelty), "novelty")
+    require(1 <= len(points) <= POINTS and 1 <= components <= sum(COMPONENTS), "novelty")
+    require(bool((distances.diff() >= 0).all()) and float(distances[0]) >= 0 and 0 <= float(top) <= 1, "novelty")
 
 
 def check_merge_result(merged: dict[str, Any], n_outputs: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from .. import __version__
-from ..config.images import ImageOptions
+from ..config.images import LabelSource
 from ..config.presets import canonical
 from ..core.metrics import Panel, choose_panels
 from ..data import datasets
@@ -55,7 +55,10 @@ def open_pictures(
     description = run.description()
     saved = None if description.data_dir is None else Path(description.data_dir)
     where = source or description.source
-    options = ImageOptions(labels=description.labels if source is None or Path(source).is_dir() else "none")
+    options = description.reading
+    if source is not None:
+        labels: LabelSource = options.labels if Path(source).is_dir() else "none"
+        options = replace(options, labels=labels, pictures=None)
     try:
         store = datasets.load(where, data_dir or saved, options, progress, description.shape).train
     except ValueError as error:
@@ -183,7 +186,7 @@ def _duplicates(run: RunFolder, pictures: Pictures, thorough: bool) -> list[Dupl
     if pictures.own and len(store) == run.description().images:
         found = read_duplicates(run.duplicates, store.names, len(store))
     if found is None:
-        return near_duplicates(store.images) if thorough else []
+        return near_duplicates(store.pictures) if thorough and store.pictures is not None else []
     return found
 
 
@@ -221,7 +224,9 @@ def _sample(store: ImageStore, most: int) -> ImageStore:
     chosen = np.linspace(0, len(store) - 1, most).round().astype(np.int64)
     names: Sequence[str] | None = None if store.names is None else [store.names[i] for i in chosen.tolist()]
     labels = None if store.labels is None else store.labels[chosen]
-    return replace(store, images=store.images[torch.from_numpy(chosen)], labels=labels, names=names)
+    rows = torch.from_numpy(chosen)
+    pictures = None if store.thumbnails is None else store.thumbnails[rows]
+    return replace(store, images=store.images[rows], labels=labels, names=names, thumbnails=pictures)
 
 
 def quarantine(run: RunFolder) -> list[Content]:

@@ -39,6 +39,8 @@ class ImageData(NamedTuple):
     """(N, D)"""
     outputs: Outputs
     """The labels of both views; probabilities and features have no columns."""
+    novelty: npt.NDArray[np.float32] | None
+    """None for a run that is not finished. (N,)"""
     assessment: Assessment
 
 
@@ -54,7 +56,7 @@ def label_images(model: Model, images: Tensor) -> SavedOutputs:
 def image_data(model: Model, saved: SavedOutputs, classes: Integers | None) -> ImageData:
     """What the page shows of every image."""
     empty = saved.top_probabilities[:, :0]
-    outputs = Outputs(saved.view_i, saved.view_j, saved.winner, empty, empty)
+    outputs = Outputs(saved.view_i, saved.view_j, saved.winner, empty, empty, saved.novelty)
     assessment = evaluate(model, outputs, classes, both=True)
     number = cluster_numbers(assessment)
     tops, values = saved.top_outputs.numpy(), saved.top_probabilities.numpy()
@@ -68,6 +70,7 @@ def image_data(model: Model, saved: SavedOutputs, classes: Integers | None) -> I
         subcluster=saved.subcluster.numpy(),
         embedding=saved.features.numpy(),
         outputs=outputs,
+        novelty=None if bool(saved.novelty.isnan().any()) else saved.novelty.numpy(),
         assessment=assessment,
     )
 
@@ -85,7 +88,7 @@ LARGE_SET, LARGE_PAGE = 70_000, 24e6
 """... and of so many or more."""
 FIXED = 400_000
 """Bytes of program, style, curves and tables, about."""
-PACKED = 75
+PACKED = 78
 """Bytes of the packed columns of one image, of which 43 are for the search for similar images."""
 
 
@@ -104,13 +107,14 @@ def columns(
     total = len(data.cluster)
     room = budget(total) - FIXED if room is None else room
     each = PACKED + (0 if store.names is None else _name_bytes(store.names))
-    form, thumbnail = sprites.choose_form(store.images, room / total - each)
+    pictures = store.shown
+    form, thumbnail = sprites.choose_form(pictures, room / total - each)
     fitting = max(1, min(total, int(room / (each + thumbnail))))
     shown = sprites.spread(data.cluster, data.confidence, fitting)
     if fitting < total:
         shown = np.union1d(shown, wanted)
         shown = shown[np.lexsort((-data.confidence[shown], data.cluster[shown]))]
-    sheets = sprites.encode(store.images[torch.from_numpy(shown)], form)
+    sheets = sprites.encode(pictures[torch.from_numpy(shown)], form)
     codes = SimilarityIndex.of(torch.from_numpy(data.embedding[shown])).codes()
     return {
         "total": total,
@@ -123,6 +127,7 @@ def columns(
         "index": packed(shown, np.uint32),
         "cluster": packed(data.cluster[shown], np.int16),
         "confidence": packed(np.round(data.confidence[shown] * 10_000), np.uint16),
+        "novelty": None if data.novelty is None else packed(np.round(data.novelty[shown] * 10_000), np.uint16),
         "second": packed(data.second[shown], np.int16),
         "secondConfidence": packed(np.round(data.second_confidence[shown] * 10_000), np.uint16),
         "viewsAgree": packed(data.views_agree[shown], np.uint8),

@@ -53,12 +53,11 @@ def counted(number: int, thing: str) -> str:
 
 def facts(description: Description, scores: dict[str, Any] | None, seconds: float, steps: int) -> list[tuple[str, str]]:
     """Names and values of the small figures under the head line."""
-    height, width = description.shape[1:]
     measures = [("Surprise S", "surprise", ".3f"), ("Orderliness Ω", "orderliness", ".3f")]
     measures.append(("Agreement of the views", "agreement", ".1%"))
     return [
         *((title, format(scores[name], form)) for title, name, form in measures if scores is not None),
-        ("Images", f"{description.images:,} of {width}×{height}"),
+        _items(description),
         ("Time", duration(seconds)),
         ("Steps", f"{steps:,}"),
         ("Seed", _seed(description, scores)),
@@ -66,6 +65,14 @@ def facts(description: Description, scores: dict[str, Any] | None, seconds: floa
         ("Precision", description.config.precision),
         ("Version", description.program),
     ]
+
+
+def _items(description: Description) -> tuple[str, str]:
+    """What was clustered, and how many."""
+    if description.reading.input == "embeddings":
+        return "Embeddings", f"{description.images:,} of {description.shape[2]} values"
+    height, width = description.shape[1:]
+    return "Images", f"{description.images:,} of {width}×{height}"
 
 
 def _seed(description: Description, scores: dict[str, Any] | None) -> str:

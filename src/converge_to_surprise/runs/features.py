@@ -1,4 +1,4 @@
-"""Stored features of a run's pictures: from the cache, or computed by the run's backbone."""
+"""Stored features of a run: of pictures by its backbone, or of embeddings; from the cache, or computed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from typing import NamedTuple
 import safetensors.torch
 from torch import Tensor, nn
 
+from ..config import Config
+from ..config.presets import COMPONENTS
 from ..config.storage import write_atomically
 from ..data.cache import Progress, cache_folder
 from ..data.store import ImageStore, fingerprint
-from ..model.encoder import Encoder, Projection
-from ..model.feature_bank import BankJob, stored_features
-from ..model.feature_recipe import FeatureRecipe
+from ..model.embedding_bank import computed_embeddings, default_recipe, fits_memory, stored_embeddings
+from ..model.encoder import BackboneEncoder, EmbeddingEncoder, Encoder, Projection, make_encoder
+from ..model.feature_bank import BankJob, default_copies, stored_features
+from ..model.feature_recipe import EmbeddingRecipe, FeatureRecipe, Recipe
+from ..model.novelty import image_statistics
+from ..model.pretrained import PretrainedBackbone
 from ..model.validation import check_projection
 from ..search.threads import available_threads
 from .folder import Description, RunFolder
@@ -24,6 +29,17 @@ class Prepared(NamedTuple):
     items: Tensor
     """float16 (N, sides, copies, components)"""
     encoder: Encoder
+    statistics: Tensor | None = None
+    """Of the pictures' pixels, if they are pictures. (N, statistics)"""
+
+
+def backbone_features(
+    store: ImageStore, backbone: PretrainedBackbone, config: Config, copies: int | None, progress: Progress | None
+) -> Prepared:
+    """The features of all images of a new run. ``config``: see ``presets.with_backbone``."""
+    wanted = copies or default_copies(len(store))
+    recipe = FeatureRecipe(backbone.identity, config.views, config.augmentation, wanted, COMPONENTS)
+    return prepare(store, recipe, config.threads, backbone, progress)
 
 
 def prepare(
@@ -37,7 +53,26 @@ def prepare(
     folder = cache_folder() / f"features-{recipe.key(fingerprint(store.images))}"
     job = BankJob(store.images, recipe, folder, threads or available_threads(), backbone, progress)
     items, projection = stored_features(job)
-    return Prepared(items, Encoder(recipe, projection, store.shape, backbone))
+    encoder = BackboneEncoder(recipe, projection, store.shape, backbone)
+    return Prepared(items, encoder, image_statistics(store.images))
+
+
+def prepare_embeddings(store: ImageStore, recipe: EmbeddingRecipe | None = None) -> Prepared:
+    """The stored features of embeddings, of a new run or by the recipe of an earlier one."""
+    recipe = recipe or default_recipe(store.shape, COMPONENTS)
+    if fits_memory(len(store), recipe):
+        items, projection = computed_embeddings(store.images, recipe)
+    else:
+        folder = cache_folder() / f"embeddings-{recipe.key(fingerprint(store.images))}"
+        items, projection = stored_embeddings(store.images, recipe, folder)
+    return Prepared(items, EmbeddingEncoder(recipe, projection, store.shape))
+
+
+def prepare_again(store: ImageStore, recipe: Recipe, threads: int) -> Prepared:
+    """The stored features of a run that was begun before."""
+    if isinstance(recipe, EmbeddingRecipe):
+        return prepare_embeddings(store, recipe)
+    return prepare(store, recipe, threads)
 
 
 def save_projection(run: RunFolder, prepared: Prepared) -> None:
@@ -52,5 +87,5 @@ def load_encoder(run: RunFolder, description: Description) -> Encoder | None:
         return None
     tensors = safetensors.torch.load_file(run.projection)
     projection = Projection(tensors["mean"], tensors["directions"])
-    check_projection(projection, recipe.identity.features, description.config.network.inputs)
-    return Encoder(recipe, projection, description.shape)
+    check_projection(projection, recipe.features, description.config.network.inputs)
+    return make_encoder(recipe, projection, description.shape)

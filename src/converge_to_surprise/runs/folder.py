@@ -9,7 +9,7 @@ RUN/exemplars.csv       typical images of every cluster, and ones at its boundar
 RUN/model.safetensors   everything needed to label other images (when finished)
 RUN/outputs.safetensors the outputs for every training image, from which the page is made (when finished)
 RUN/training.safetensors the probabilities of every cluster for every training image, for Python (when finished)
-RUN/projection.safetensors the principal components of a backbone's features (runs with a backbone)
+RUN/projection.safetensors the principal components of stored features (runs with a backbone or on embeddings)
 RUN/clusters.json       names, merges and noise marks (after `cts relabel`)
 RUN/report.html         the report page (when finished)
 RUN/duplicates.csv      images that show the same picture twice
@@ -33,10 +33,10 @@ from filelock import FileLock
 
 from ..config import Config
 from ..config.files import overlay, to_dict, typed
-from ..config.images import LabelSource
+from ..config.images import ImageOptions, InputKind, LabelSource
 from ..config.storage import check_folder_target, locked, read_json, write_atomically, write_json, wrong_version
 from ..config.text import parse_json
-from ..model.feature_recipe import FeatureRecipe
+from ..model.feature_recipe import EmbeddingRecipe, Recipe, recipe_from_dict
 from ..search.record import Record
 
 FORMAT = "converge-to-surprise run"
@@ -61,13 +61,29 @@ class Description:
     config: Config
     labels: LabelSource
     """Where the classes of pictures come from; for evaluation only."""
+    pictures: str | None = None
+    """Embeddings: where the pictures for the page are."""
     features: dict[str, Any] | None = None
     """How the stored features were made that the search works on; None if it works on pixels."""
 
     @property
-    def recipe(self) -> FeatureRecipe | None:
+    def recipe(self) -> Recipe | None:
         """``features``, checked."""
-        return None if self.features is None else FeatureRecipe.from_dict(self.features)
+        return None if self.features is None else recipe_from_dict(self.features)
+
+    @property
+    def reading(self) -> ImageOptions:
+        """How the source was read."""
+        kind: InputKind = "embeddings" if isinstance(self.recipe, EmbeddingRecipe) else "images"
+        return ImageOptions(labels=self.labels, input=kind, pictures=self.pictures)
+
+    @property
+    def items(self) -> str:
+        """What the run is about, in words."""
+        if isinstance(self.recipe, EmbeddingRecipe):
+            views = f", {self.shape[0]} views of each" if self.shape[0] > 1 else ""
+            return f"{self.images:,} embeddings of {self.shape[2]} values{views}"
+        return f"{self.images:,} images of {'x'.join(map(str, self.shape))}"
 
     @property
     def identity(self) -> str:
@@ -91,7 +107,8 @@ class Description:
         found = cls(**given, config=overlay(Config(), data["config"]), features=data["features"])
         if (found.recipe is None) == found.config.views.stored:
             raise ValueError("its features do not fit its configuration")
-        if min(found.images, *found.shape) < 1 or found.shape[0] not in (1, 3):
+        embedded = isinstance(found.recipe, EmbeddingRecipe)
+        if min(found.images, *found.shape) < 1 or (found.shape[0] not in (1, 3) and not embedded):
             raise ValueError(f"there are no {found.images} images of {found.shape}")
         return found
 

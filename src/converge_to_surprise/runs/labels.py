@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ QUARANTINE_COLUMNS = ("file", "reason", "kind")
 def columns(first: str, model: Model) -> list[str]:
     """The column names; ``first`` identifies an image: "path", or "image" for its position."""
     named = [] if model.annotations is None else ["name"]
-    return [first, "cluster", *named, "confidence", "second", "second_confidence", "views_agree"]
+    return [first, "cluster", *named, "confidence", "novelty", "second", "second_confidence", "views_agree"]
 
 
 def cluster_name(model: Model, number: int) -> str:
@@ -37,6 +38,11 @@ def cluster_name(model: Model, number: int) -> str:
     noise = number < 0 or (marks is not None and number < len(marks.noise) and marks.noise[number])
     name = "noise" if noise else model.cluster_names[number]
     return f"{number}" if name == str(number) else f"{number} ({name})"
+
+
+def shown(value: float) -> str:
+    """A confidence or novelty as a cell of a table; one that is not known is empty."""
+    return "" if math.isnan(value) else f"{value:.6f}"
 
 
 def rows(prediction: Prediction, images: Sequence[str | int], model: Model) -> Iterator[list[Any]]:
@@ -48,9 +54,10 @@ def rows(prediction: Prediction, images: Sequence[str | int], model: Model) -> I
         images,
         numbers,
         *named,
-        [f"{value:.6f}" for value in prediction.confidence.tolist()],
+        map(shown, prediction.confidence.tolist()),
+        map(shown, prediction.novelty.tolist()),
         prediction.second.tolist(),
-        [f"{value:.6f}" for value in prediction.second_confidence.tolist()],
+        map(shown, prediction.second_confidence.tolist()),
         [int(agree) for agree in prediction.views_agree.tolist()],
     )
     for row in zip(*found, strict=True):
@@ -84,7 +91,7 @@ def write_exemplars(path: Path, fitted: Fitted, names: Sequence[str] | None) -> 
     lines = [
         (
             *(one.cluster, one.kind, one.rank, one.image if names is None else names[one.image]),
-            *(f"{one.confidence:.6f}", one.second, f"{one.second_confidence:.6f}"),
+            *(shown(one.confidence), one.second, shown(one.second_confidence)),
         )
         for one in find_exemplars(choices)
     ]
@@ -109,6 +116,8 @@ class SavedOutputs(NamedTuple):
     """The winning output before merging; -1 without a merge tree. (N,)"""
     features: Tensor
     """float16 (N, D)"""
+    novelty: Tensor
+    """NaN where it is not known. (N,)"""
 
     @classmethod
     def of(cls, fitted: Fitted) -> SavedOutputs:
@@ -118,7 +127,7 @@ class SavedOutputs(NamedTuple):
         none = torch.full_like(outputs.winner, -1)
         subcluster = none if fitted.unmerged is None else fitted.unmerged.winner
         sides = (outputs.view_i, outputs.view_j, outputs.winner)
-        return cls(*sides, top.indices, top.values, subcluster, outputs.features)
+        return cls(*sides, top.indices, top.values, subcluster, outputs.features, outputs.novelty)
 
     def save(self, path: Path) -> None:
         """Write the outputs atomically."""
@@ -139,13 +148,14 @@ class SavedOutputs(NamedTuple):
         sound = (
             all(value.ndim > 0 and len(value) == images for value in outputs)
             and all(value.dtype == torch.int16 for value in (*labels, outputs.top_outputs))
-            and all(value.ndim == 1 for value in labels)
+            and all(value.ndim == 1 for value in (*labels, outputs.novelty))
             and all(value.ndim == 2 for value in (outputs.top_outputs, outputs.top_probabilities, outputs.features))
             and outputs.top_outputs.shape == outputs.top_probabilities.shape
             and all(_within(value, 0, n_outputs - 1) for value in (*labels[:3], outputs.top_outputs))
             and _within(outputs.subcluster, -1, 2**15 - 1)
             and _within(outputs.top_probabilities, 0, 1)
             and bool(outputs.features.isfinite().all())
+            and (bool(outputs.novelty.isnan().all()) or _within(outputs.novelty, 0, 1))
         )
         return cls(*(v if v.is_floating_point() else v.long() for v in outputs)) if sound else None
 
@@ -165,6 +175,7 @@ class TrainingOutputs(NamedTuple):
                 tensors |= {f"{role}.{name}": getattr(outputs, name).to(torch.int16) for name in _SIDES}
                 chances = outputs.probabilities
                 tensors[f"{role}.probabilities"] = chances.half() if role == "unmerged" else chances
+                tensors[f"{role}.novelty"] = outputs.novelty
         write_atomically(path, safetensors.torch.save({name: value.contiguous() for name, value in tensors.items()}))
 
     @classmethod
@@ -186,7 +197,9 @@ _SIDES = ("view_i", "view_j", "winner")
 def _training_outputs(tensors: dict[str, Tensor], role: str, images: int, n_outputs: int) -> Outputs:
     """The outputs of one network, or a ValueError if they cannot be those of so many images and outputs."""
     sides = [tensors[f"{role}.{name}"] for name in _SIDES]
-    chances = tensors[f"{role}.probabilities"].float()
+    chances, novelty = tensors[f"{role}.probabilities"].float(), tensors[f"{role}.novelty"].float()
+    if novelty.shape != (images,) or not (novelty.isnan().all() or _within(novelty, 0, 1)):
+        raise ValueError("other novelty")
     if chances.shape != (images, n_outputs) or not _within(chances, 0, 1):
         raise ValueError("other probabilities")
     if not all(side.shape == (images,) and side.dtype == torch.int16 for side in sides):
@@ -194,7 +207,7 @@ def _training_outputs(tensors: dict[str, Tensor], role: str, images: int, n_outp
     if not all(_within(side, 0, n_outputs - 1) for side in sides):
         raise ValueError("other outputs")
     view_i, view_j, winner = (side.long() for side in sides)
-    return Outputs(view_i, view_j, winner, chances, chances[:, :0])
+    return Outputs(view_i, view_j, winner, chances, chances[:, :0], novelty)
 
 
 def _within(values: Tensor, low: float, high: float) -> bool:

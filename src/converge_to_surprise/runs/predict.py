@@ -24,6 +24,7 @@ from ..data.cache import Progress
 from ..data.source import CHUNK, Source
 from ..distributed.group import current
 from ..model.cluster_model import Model, Prediction
+from ..model.limits import Limits
 from .folder import RunFolder
 from .labels import QUARANTINE_COLUMNS, columns, rows
 from .load import load_model
@@ -37,7 +38,12 @@ class TableOptions:
 
     embedding: bool = False
     min_confidence: float = 0.0
+    max_novelty: float = 1.0
     threads: int = 0
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.min_confidence, self.max_novelty)
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,9 @@ def predict(
     """
     check_out(out)
     group = current()
-    job = [identity, source.identity, options.embedding, options.min_confidence, model.cut_at, group.size]
+    options.limits.check(model)
+    limits = (options.min_confidence, options.max_novelty)
+    job = [identity, source.identity, options.embedding, *limits, model.cut_at, group.size]
     parts = [_Part(out, json.dumps(job), rank) for rank in range(group.size)]
     own = group.part(len(source), CHUNK)
     with errors_name(out):
@@ -132,9 +140,8 @@ def predict_as_worker(job: list[Any], options: dict[str, Any]) -> None:
     """Write the share of a worker."""
     wanted = Job(*job)
     model = load_model(Path(wanted.run), wanted.n_clusters)
-    source = Source.open(
-        wanted.source, model.shape, wanted.split, None if wanted.data_dir is None else Path(wanted.data_dir)
-    )
+    data_dir = None if wanted.data_dir is None else Path(wanted.data_dir)
+    source = Source.open(wanted.source, model.shape, wanted.split, data_dir, model.input)
     predict(model, source, Path(wanted.out), TableOptions(**options), wanted.identity, lambda done, total: None)
 
 
@@ -213,9 +220,7 @@ def check_out(out: Path) -> None:
 
 
 def _rows(found: Prediction, names: Any, model: Model, options: TableOptions) -> list[list[Any]]:
-    sure = found.confidence >= options.min_confidence
-    found = found._replace(cluster=torch.where(sure, found.cluster, -1))
-    table = list(rows(found, names, model))
+    table = list(rows(found._replace(cluster=options.limits.clusters(found)), names, model))
     if options.embedding:
         for row, vector in zip(table, found.embedding.tolist(), strict=True):
             row += [f"{value:.6g}" for value in vector]

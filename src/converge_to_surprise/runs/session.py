@@ -15,7 +15,7 @@ import torch
 
 from .. import __version__
 from ..config import Config, check_n_clusters
-from ..config.images import ImageOptions, LabelSource
+from ..config.images import LabelSource
 from ..config.presets import canonical
 from ..config.storage import write_json
 from ..data import datasets
@@ -38,7 +38,7 @@ from ..search.restarts import Restarts
 from . import checkpoint
 from .checkpoint import check_position, check_snapshot
 from .duplicates import write_duplicates
-from .features import Prepared, prepare, save_projection
+from .features import Prepared, prepare_again, save_projection
 from .folder import Description, RunFolder
 from .interruption import Interruption, interruptible
 from .labels import KEEP, SavedOutputs, TrainingOutputs, write_exemplars, write_labels, write_quarantine
@@ -65,6 +65,8 @@ class Origin(NamedTuple):
     preset: str
     data_dir: Path | None = None
     labels: LabelSource = "none"
+    pictures: str | None = None
+    """Embeddings: where the pictures for the page are."""
 
 
 def begin(
@@ -97,6 +99,7 @@ def begin(
                 program=__version__,
                 config=search.config,
                 labels=origin.labels,
+                pictures=origin.pictures,
                 features=prepared and prepared.encoder.recipe.to_dict(),
             )
         )
@@ -109,13 +112,13 @@ def _search(store: ImageStore, config: Config, prepared: Prepared | None) -> Res
     """A search on the pixels of images or on their stored features."""
     if prepared is None:
         return Restarts(store.images, config)
-    return Restarts(prepared.items, config, encoder=prepared.encoder)
+    return Restarts(prepared.items, config, encoder=prepared.encoder, statistics=prepared.statistics)
 
 
 def _prepared(store: ImageStore, description: Description) -> Prepared | None:
     """The stored features of a run that was begun before."""
     recipe = description.recipe
-    return None if recipe is None else prepare(store, recipe, description.config.threads)
+    return None if recipe is None else prepare_again(store, recipe, description.config.threads)
 
 
 def reopen(run: RunFolder, dataset: Dataset) -> tuple[Restarts, list[str]]:
@@ -201,7 +204,8 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, readers: list[Read
         run.truncate_history(search.step)
         if not run.duplicates.is_file():
             with interruption.allowed():
-                found = near_duplicates(dataset.train.images)
+                pictures = dataset.train.pictures
+                found = [] if pictures is None else near_duplicates(pictures)
             write_duplicates(run.duplicates, found, dataset.train.names)
         group = current()
         if not group.is_single:
@@ -253,8 +257,10 @@ def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Finished:
     SavedOutputs.of(fitted).save(run.outputs)
     TrainingOutputs(fitted.outputs, fitted.unmerged).save(run.training)
     merge_result = fitted.model.merge_result
-    explained = explained_by_light(dataset.train.images, assessment.labels_both)
-    verdict = judge(assessment, merge_result, explained, has_backbone=fitted.model.encoder is not None)
+    pictures = dataset.train.pictures
+    explained = 0.0 if pictures is None else explained_by_light(pictures, assessment.labels_both)
+    model = fitted.model
+    verdict = judge(assessment, merge_result, explained, model.encoder is not None, model.input)
     write_json(
         run.result,
         {
@@ -277,7 +283,8 @@ def train_as_worker(description: dict[str, Any]) -> None:
     """Take part in the training of the first process, from its state on."""
     run = Description.parse(description)
     data_dir = None if run.data_dir is None else Path(run.data_dir)
-    store = datasets.load(run.source, data_dir, ImageOptions(labels=run.labels), shape=run.shape).train
+    reading = replace(run.reading, pictures=None)
+    store = datasets.load(run.source, data_dir, reading, shape=run.shape).train
     if fingerprint(store.images) != run.fingerprint:
         raise ValueError(f"{run.source} does not hold the same images here as for the first process")
     search = _search(store, run.config, _prepared(store, run))

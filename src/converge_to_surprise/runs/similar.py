@@ -88,7 +88,9 @@ class TrainingImages(NamedTuple):
         finer = self.model.active is self.model.unmerged
         winner = (self.outputs.subcluster if finer else self.outputs.winner)[images]
         empty = torch.zeros(len(winner), self.model.active.network.n_outputs)
-        return self.model.interpret(Outputs(winner, winner, winner, empty, empty[:, :0])).cluster
+        return self.model.interpret(
+            Outputs(winner, winner, winner, empty, empty[:, :0], torch.full((len(winner),), torch.nan))
+        ).cluster
 
     def cluster_name(self, number: int) -> str:
         """A cluster as a person knows it."""

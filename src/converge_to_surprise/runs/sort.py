@@ -12,19 +12,18 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
-
-import torch
 
 from ..config.storage import csv_bytes, write_atomically
 from ..data.cache import Progress
 from ..data.skipped import SkippedFile
 from ..data.source import Source, SourceChunk
 from ..model.cluster_model import Model
+from ..model.limits import Limits
 from . import sort_journal as journal
-from .labels import write_quarantine
+from .labels import shown, write_quarantine
 from .place_file import GONE, PART, How, Skip, State, place, write_png
 from .sort_journal import Entry
 from .source_bounds import MoveScope
@@ -44,8 +43,8 @@ class SortOptions:
     into: Path
     """New folder for the clusters' folders."""
     how: How = "copy"
-    min_confidence: float = 0.0
-    """Below it a picture goes into the folder "noise"."""
+    limits: Limits = field(default_factory=Limits)
+    """Beyond them a picture goes into the folder "noise"."""
     threads: int = 0
     """Pictures decoded at the same time; 0: as many as the machine offers."""
 
@@ -58,6 +57,7 @@ class Placed(NamedTuple):
     entry: Entry
     cluster: int
     confidence: float
+    novelty: float
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,7 @@ def make_plan(model: Model, source: Source, options: SortOptions, progress: Prog
             f"{source.name} holds images that are not files of their own: they can only be copied; "
             f"leave out --how {options.how}"
         )
+    options.limits.check(model)
     seen = len(source)
     source, skipped = _eligible(source, options.how)
     folders: dict[int, str] = {}
@@ -109,14 +110,15 @@ def make_plan(model: Model, source: Source, options: SortOptions, progress: Prog
     for chunk in source.chunks(range(len(source)), options.threads):
         row = 0
         for found in model.predict(chunk.images):
-            numbers = torch.where(found.confidence >= options.min_confidence, found.cluster, -1).tolist()
-            for cluster, confidence in zip(numbers, found.confidence.tolist(), strict=True):
+            numbers = options.limits.clusters(found).tolist()
+            measures = zip(found.confidence.tolist(), found.novelty.tolist(), strict=True)
+            for cluster, (confidence, novelty) in zip(numbers, measures, strict=True):
                 folder = folders.setdefault(cluster, folder_name(model, cluster))
                 try:
                     origin, state = _origin(chunk, row, options.how, now)
                     name = f"{chunk.names[row]:07d}.png" if origin is None else os.path.basename(origin)
                     entry = Entry(origin, f"{folder}/{names.free(folder, name)}", state)
-                    placed.append(Placed(chunk.names[row], entry, cluster, confidence))
+                    placed.append(Placed(chunk.names[row], entry, cluster, confidence, novelty))
                 except OSError:
                     skipped.append(SkippedFile(str(chunk.names[row]), GONE, "gone"))
                 row += 1
@@ -225,9 +227,12 @@ class _Names:
 
 def _write_tables(into: Path, done: Sequence[Placed], skipped: Sequence[SkippedFile]) -> None:
     rows = (
-        [item.name if item.entry.origin is None else item.entry.origin, item.entry.to, item.cluster, sure]
-        for item, sure in ((item, f"{item.confidence:.6f}") for item in done)
+        [
+            *(item.name if item.entry.origin is None else item.entry.origin, item.entry.to, item.cluster),
+            *(shown(item.confidence), shown(item.novelty)),
+        ]
+        for item in done
     )
-    write_atomically(into / TABLE, csv_bytes([("from", "to", "cluster", "confidence"), *rows]))
+    write_atomically(into / TABLE, csv_bytes([("from", "to", "cluster", "confidence", "novelty"), *rows]))
     if skipped:
         write_quarantine(into / SKIPPED, skipped)

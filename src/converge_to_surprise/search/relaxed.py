@@ -96,7 +96,9 @@ class StepInfo(NamedTuple):
     in_stage: int
     progress: float
     refining: bool
-    """Whether the clusters are merged: no diversity penalty, smaller steps, higher temperature."""
+    """Whether the clusters are merged: smaller steps, higher temperature."""
+    diverse: bool = True
+    """Whether heads with few clusters are penalized: not if they started from the neighbor graph, nor in refining."""
 
 
 class Pairs(NamedTuple):
@@ -132,7 +134,7 @@ def relaxed_step(
         temperature = settings.refine_temperature if info.refining else settings.temperature
         soft_i, soft_j = torch.softmax(outputs / temperature, -1).tensor_split(2)
         score, mean = relaxed_surprise(soft_i, soft_j, group, shard)
-        if not info.refining:
+        if info.diverse and not info.refining:
             score = score + diversity(mean, settings, info.progress)
         loss = -score.sum()
     peak = settings.refine_learning_rate if info.refining else settings.learning_rate

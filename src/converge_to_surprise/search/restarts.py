@@ -21,7 +21,7 @@ from ..distributed.group import current
 from ..model.backbone import Backbone
 from ..model.cluster_model import CalibratedNetwork, Model
 from ..model.encoder import Encoder
-from ..model.inference import Outputs
+from ..model.inference import Known, Outputs
 from . import evolution
 from .record import Record
 from .snapshot import Networks, Snapshot
@@ -73,8 +73,10 @@ class Restarts:
         score: evolution.Score | None = None,
         backbone: Backbone | None = None,
         encoder: Encoder | None = None,
+        statistics: Tensor | None = None,
     ) -> None:
-        """As ``Trainer``. ``encoder``: that of the images, if they are stored features."""
+        """As ``Trainer``. If the images are stored features: what made them, and statistics of their pixels."""
+        self.statistics = statistics
         self.images, self.score, self.backbone, self.encoder = images, score, backbone, encoder
         self.keep: tuple[str, ...] = ("probabilities",)
         """What is kept of the outputs for the training images; see ``inference.run_all``."""
@@ -157,7 +159,10 @@ class Restarts:
         if candidate.labeled is not None:
             return candidate
         network = candidate.networks.network.single()
-        return candidate._replace(labeled=CalibratedNetwork.fit(network, self.images, candidate.config, self.keep))
+        known = Known(statistics=self.statistics)
+        return candidate._replace(
+            labeled=CalibratedNetwork.fit(network, self.images, candidate.config, self.keep, known)
+        )
 
     def finish(self) -> Fitted:
         """The model of the selected initialization. Each network labels the training images once."""
@@ -168,7 +173,7 @@ class Restarts:
         if best.networks.unmerged is not None:
             keep = tuple(name for name in self.keep if name != "features")
             unmerged, unmerged_outputs = CalibratedNetwork.fit(
-                best.networks.unmerged, self.images, best.config, keep, best.merge_features
+                best.networks.unmerged, self.images, best.config, keep, Known(best.merge_features, self.statistics)
             )
         channels, height, width = self.images.shape[1:]
         shape = (channels, height, width) if self.encoder is None else self.encoder.shape

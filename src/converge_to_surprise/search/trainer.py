@@ -156,7 +156,8 @@ class Trainer:
         targets = self.targets[positions] if step.kind == "graph" and self.targets is not None else None
         others = neighbors.partner_images(self.images, partners)
         pairs = relaxed.Pairs(pixels, others, targets, group, shard)
-        info = relaxed.StepInfo(step.number, step.in_stage, step.progress, refining=step.kind == "refine")
+        diverse = self.targets is None
+        info = relaxed.StepInfo(step.number, step.in_stage, step.progress, step.kind == "refine", diverse)
         labels = relaxed.relaxed_step(self.network, self.optimizer, pairs, self.config, info)
         # The middle head has the middle granularity.
         both = torch.stack(labels, 1)[..., self.network.heads // 2].cpu()

@@ -3,11 +3,18 @@
 const PAGE = 60;
 const gallery = { views: [] };  // the last one is shown; the others are what "Back" leads to
 
+const novelty = ({ position }) => state.images.novelty[position];
+const ORDERS = {
+  typical: { words: "most typical first", sort: (covers) => covers },
+  doubtful: { words: "least certain first", sort: (covers) => [...covers].reverse() },
+  novel: { words: "most novel first", sort: (covers) => [...covers].sort((a, b) => novelty(b) - novelty(a) || a.position - b.position) },
+};
+
 const viewNow = () => gallery.views[gallery.views.length - 1];
 const badge = (members) => make("span", { class: "badge", "aria-hidden": "true" }, `×${members.length}`);
 const stackWords = (members) => (members.length > 1 ? `, ${members.length} near-duplicates` : "");
 
-function openGallery(id) { openView({ kind: "cluster", group: id, page: 0, ascending: false }); }
+function openGallery(id) { openView({ kind: "cluster", group: id, page: 0, order: "typical" }); }
 
 /** What a click on a picture shows: the near-duplicates that it stands for, or else the images most similar to it. */
 function openPicture(position, members = [position]) {
@@ -59,6 +66,7 @@ function picture({ position, members }) {
       make("span", { class: "name", title: name }, name),
       viewNow().kind === "cluster" ? null : make("span", { class: "name" }, sign(group.look), group.name),
       make("span", {}, sure),
+      noveltyOf(position) ? make("span", {}, noveltyOf(position)) : null,
       next ? make("span", { class: "quiet" }, next) : null,
       label ? make("span", { class: "quiet" }, label) : null));
 }
@@ -69,7 +77,7 @@ function contentOf(view) {
     const group = state.groups.find((one) => one.id === view.group);
     const some = group.members.length < group.size ? `, ${count(group.members.length)} of them shown` : "";
     return { title: [sign(group.look), group.name], facts: `${images(group.size)}${some}`, label: `Images of ${group.name}`,
-      covers: view.ascending ? [...group.stacks].reverse() : group.stacks };
+      covers: ORDERS[view.order].sort(group.stacks) };
   }
   const name = imageName(view.position);
   if (view.kind === "stack") {
@@ -82,12 +90,13 @@ function contentOf(view) {
 
 function orderChoice(view) {
   const order = make("select", { id: "gallery-order", onchange: (event) => {
-    view.ascending = event.target.value === "doubtful";
+    view.order = event.target.value;
     view.page = 0;
     renderGallery();
     find("gallery-order").focus();
-  } }, make("option", { value: "typical" }, "most typical first"), make("option", { value: "doubtful" }, "least certain first"));
-  order.value = view.ascending ? "doubtful" : "typical";
+  } }, ...Object.entries(ORDERS).filter(([name]) => name !== "novel" || state.images.novelty)
+    .map(([name, { words }]) => make("option", { value: name }, words)));
+  order.value = view.order;
   return [make("label", { for: "gallery-order", class: "hidden-label" }, "Order"), order];
 }
 

@@ -14,6 +14,7 @@ function unpackImages(packed) {
     index: unpack(packed.index, Uint32Array),
     cluster: unpack(packed.cluster, Int16Array),
     confidence: unpack(packed.confidence, Uint16Array),
+    novelty: packed.novelty === null ? null : unpack(packed.novelty, Uint16Array),
     second: unpack(packed.second, Int16Array),
     secondConfidence: unpack(packed.secondConfidence, Uint16Array),
     viewsAgree: unpack(packed.viewsAgree, Uint8Array),

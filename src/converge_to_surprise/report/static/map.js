@@ -113,7 +113,8 @@ function tip(position) {
   fill(element, thumb(position, 96),
     make("strong", {}, sign(group.look), group.name),
     make("span", { class: "name" }, imageName(position)),
-    make("span", {}, `confidence ${percent(confidenceOf(position), 1)}`));
+    make("span", {}, `confidence ${percent(confidenceOf(position), 1)}`),
+    noveltyOf(position) ? make("span", {}, noveltyOf(position)) : null);
   show(element, true);
   const canvas = find("map-canvas");
   const x = Math.min(chart.x[position] + 14, canvas.clientWidth - element.offsetWidth - 4);

@@ -37,6 +37,9 @@ function thumb(position, size, words = "") {
 
 const confidenceOf = (position) => state.images.confidence[position] / 10_000;
 
+/** The novelty of an image in words; nothing while a run is not finished. */
+const noveltyOf = (position) => (state.images.novelty ? `novelty ${percent(state.images.novelty[position] / 10_000, 1)}` : null);
+
 /** The same few images every time, spread over the group. */
 function someOf(members, many) {
   const picked = [];
