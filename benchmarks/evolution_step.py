@@ -1,8 +1,8 @@
 """How fast is one update of the evolution strategy, as a share of the bare network's forward pass?
 
-    python benchmarks/evolution_step.py [--members 32] [--images 3000] [--threads 2] [--no-vmap] [--save FILE]
+    python benchmarks/evolution_step.py [--members 32] [--images 3000] [--threads 2] [--precision bfloat16] [--no-vmap]
 
-Prints views per second of
+Prints, for float32 and for the other precision (bfloat16 where the CPU computes in it), views per second of
 
 - bare:   the network's own forward pass over the same views, at its best chunk size and best way of using the threads;
 - update: a whole update as the trainer does it: chessboard split, augmentation, noise, all members on both views with
@@ -10,12 +10,13 @@ Prints views per second of
           Only the members' views are counted;
 - vmap:   the same update by ``torch.func.vmap`` over stacked weights, 16 members at a time as in the paper;
 
-and the peak memory of the process up to the end of the updates. Bare and update alternate, so that both see the same
+and the peak memory of the process up to the end of the updates. All of them alternate, so that they see the same
 machine; each figure is the median of the rounds. ``--save benchmarks/results/speed.csv`` appends them to that file.
 """
 
 from __future__ import annotations
 
+import argparse
 import operator
 import resource
 import statistics
@@ -24,6 +25,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 import rows
@@ -31,9 +33,10 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from converge_to_surprise.config import Augmentation, Config, Evolution, Stage
+from converge_to_surprise.config import Augmentation, Config, Evolution, Precision, Stage
 from converge_to_surprise.core import surprise
 from converge_to_surprise.model.network import ResNet9, channels_last, flatten, unflatten
+from converge_to_surprise.model.precision import cpu_has_bfloat16, lowered
 from converge_to_surprise.search import evolution
 from converge_to_surprise.search.threads import available_threads
 from converge_to_surprise.search.trainer import Trainer
@@ -42,13 +45,14 @@ CHUNKS = (50, 100, 150, 250, 500)
 SIDE = 28
 
 
-def bare_ways(network: ResNet9, views: Tensor, threads: int) -> dict[str, Callable[[], None]]:
+def bare_ways(network: ResNet9, views: Tensor, threads: int, precision: Precision) -> dict[str, Callable[[], None]]:
     """The forward pass in chunks, in training and in evaluation mode, by threaded operators or by a pool of threads."""
 
     @torch.inference_mode()
     def forward(start: int, stop: int, chunk: int) -> None:
-        for first in range(start, stop, chunk):
-            network.logits(views[first : min(first + chunk, stop)])
+        with lowered(precision, views.device):
+            for first in range(start, stop, chunk):
+                network.logits(views[first : min(first + chunk, stop)])
 
     def by_operators(chunk: int) -> None:
         torch.set_num_threads(threads)
@@ -63,14 +67,59 @@ def bare_ways(network: ResNet9, views: Tensor, threads: int) -> dict[str, Callab
         network.train(training)
         way(chunk)
 
+    pools = {"operators": by_operators, **({"pool": by_pool} if threads > 1 else {})}
     return {
         f"chunk {chunk}, {name}, {'training' if training else 'evaluation'} mode": partial(
             in_mode, way, chunk, training
         )
         for chunk in CHUNKS
-        for name, way in (("operators", by_operators), ("pool", by_pool))
+        for name, way in pools.items()
         for training in (True, False)
     }
+
+
+class Contest:
+    """The bare forward pass and the update in one precision."""
+
+    def __init__(self, precision: Precision, options: argparse.Namespace, images: Tensor) -> None:
+        self.precision, self.images, self.members = precision, len(images), options.members
+        config = Config(
+            threads=options.threads,
+            precision=precision,
+            schedule=(Stage("explore", "evolution", options.rounds + 1),),
+            evolution=Evolution(population=options.members, batch_size=len(images), ramp_epochs=1),
+            augmentation=Augmentation(rotation=20, crop=4, brightness=0.3, contrast=0.3),
+        )
+        self.updates = Trainer(images, config).run()
+        next(self.updates)  # warm-up
+        views = channels_last(torch.rand(len(images), 1, SIDE, SIDE))
+        ways = bare_ways(ResNet9(1, 64), views, options.threads, precision)
+        tries = rows.taking_turns(ways, options.tries)
+        self.best = min(tries, key=lambda name: statistics.median(tries[name]))
+        self.bare = ways[self.best]
+        self.bares, self.speeds = list[float](), list[float]()
+
+    def round(self) -> None:
+        """One update between bare passes of half a second and more: machines change their speed."""
+        around = {f"bare {number}": self.bare for number in range(5)}
+        works = {**around, "update": lambda: next(self.updates), **{f"{name} after": self.bare for name in around}}
+        spent = {name: seconds for name, (seconds,) in rows.taking_turns(works, 1).items()}
+        self.speeds.append(2 * self.images * self.members / spent.pop("update"))
+        self.bares.append(self.images / statistics.median(spent.values()))
+        print(
+            f"{self.precision}: bare {self.bares[-1]:,.0f} ({self.best}), update {self.speeds[-1]:,.0f} views/s",
+            flush=True,
+        )
+
+    def figures(self) -> dict[str, tuple[float, str]]:
+        bare, update = statistics.median(self.bares), statistics.median(self.speeds)
+        suffix = "" if self.precision == "float32" else f", {self.precision}"
+        return {
+            f"bare forward pass{suffix}": (bare, "views/s"),
+            f"update{suffix}": (update, "views/s"),
+            f"update / bare{suffix}": (statistics.median(map(operator.truediv, self.speeds, self.bares)), "ratio"),
+            f"one update{suffix}": (2 * self.images * self.members / update, "s"),
+        }
 
 
 def vmap_speed(first: Tensor, second: Tensor, members: int) -> float:
@@ -98,47 +147,30 @@ def vmap_speed(first: Tensor, second: Tensor, members: int) -> float:
 
 
 def main() -> None:
-    parser = rows.parser(__doc__, members=32, images=3000, threads=available_threads(), rounds=3, vmap_members=16)
+    parser = rows.parser(
+        __doc__, members=32, images=3000, threads=available_threads(), rounds=3, tries=5, vmap_members=16
+    )
+    parser.add_argument("--precision", choices=get_args(Precision), help="compared with float32")
     parser.add_argument("--no-vmap", action="store_true")
     options = parser.parse_args()
 
     rng = np.random.default_rng(0)
     images = torch.from_numpy(rng.integers(0, 256, (options.images, 1, SIDE, SIDE), dtype=np.uint8))
-    config = Config(
-        threads=options.threads,
-        schedule=(Stage("explore", "evolution", options.rounds + 1),),
-        evolution=Evolution(population=options.members, batch_size=options.images, ramp_epochs=1),
-        augmentation=Augmentation(rotation=20, crop=4, brightness=0.3, contrast=0.3),
-    )
-    trainer = Trainer(images, config)
-    updates = trainer.run()
-    views = channels_last(torch.rand(options.images, 1, SIDE, SIDE))
-    network = ResNet9(1, 64)
-    next(updates)  # warm-up
-    ways = bare_ways(network, views, options.threads)
-    tries = rows.taking_turns(ways, 5)
-    best = min(tries, key=lambda name: statistics.median(tries[name]))
-    # Bare passes of half a second and more on both sides of every update: machines change their speed.
-    around = {f"bare {number}": ways[best] for number in range(5)}
-    bares, speeds = list[float](), list[float]()
-    for number in range(options.rounds):
-        works = {**around, "update": lambda: next(updates), **{f"{name} after": ways[best] for name in around}}
-        spent = {name: seconds for name, (seconds,) in rows.taking_turns(works, 1).items()}
-        speeds.append(2 * options.images * options.members / spent.pop("update"))
-        bares.append(len(views) / statistics.median(spent.values()))
-        print(f"round {number}: bare {bares[-1]:,.0f} ({best}), update {speeds[-1]:,.0f} views/s", flush=True)
-    bare, update = statistics.median(bares), statistics.median(speeds)
+    other: Precision = options.precision or ("bfloat16" if cpu_has_bfloat16() else "float32")
+    contests = [Contest(precision, options, images) for precision in dict.fromkeys(["float32", other])]
+    for _ in range(options.rounds):
+        for contest in contests:
+            contest.round()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
-    torch.set_num_threads(options.threads)
-    vmap = None if options.no_vmap else vmap_speed(views.contiguous(), views.contiguous(), options.vmap_members)
-    figures = {
-        "bare forward pass": (bare, "views/s"),
-        "update": (update, "views/s"),
-        "update / bare": (statistics.median(map(operator.truediv, speeds, bares)), "ratio"),
-        "one update": (2 * options.images * options.members / update, "s"),
-        "peak memory": (peak, "MB"),
-        **({"update by vmap": (vmap, "views/s")} if vmap else {}),
-    }
+    figures = {name: figure for contest in contests for name, figure in contest.figures().items()}
+    if len(contests) == 2:
+        gain = statistics.median(map(operator.truediv, contests[1].speeds, contests[0].speeds))
+        figures[f"update, {other} / float32"] = (gain, "ratio")
+    figures["peak memory"] = (peak, "MB")
+    if not options.no_vmap:
+        torch.set_num_threads(options.threads)
+        views = torch.rand(options.images, 1, SIDE, SIDE)
+        figures["update by vmap"] = (vmap_speed(views, views.clone(), options.vmap_members), "views/s")
     rows.show_speed(figures, options.threads, options.save)
 
 

@@ -69,8 +69,8 @@ rotation = 30.0
 flip_prob = 0.5
 ```
 
-A stage of `schedule` is `name=kind:epochs`; an evolution stage can add consolidation,
-`name=evolution:epochs:passes@every`. Kinds are `evolution`, `relaxed`, `merge`, `refine` and `consolidate`.
+A stage of `schedule` is `name=kind:epochs`; a stage of evolution can add consolidation,
+`name=evolution:epochs:passes@every`. Kinds are `evolution`, `guided`, `relaxed`, `merge`, `refine` and `consolidate`.
 """
 
 

@@ -341,6 +341,27 @@ def es_update(
     ]
 
 
+def guided_noise(
+    isotropic: Sequence[float], within: Sequence[float], basis: Sequence[Sequence[float]], share: float
+) -> list[float]:
+    """Noise of covariance (1 - s) I + s n/k U U^T (arXiv 1806.10230, eq. 1) from standard normal draws."""
+    n, k = len(isotropic), len(within)
+    return [
+        math.sqrt(1 - share) * isotropic[d]
+        + math.sqrt(share) * math.sqrt(n / k) * math.fsum(within[a] * basis[a][d] for a in range(k))
+        for d in range(n)
+    ]
+
+
+def guided_covariance(basis: Sequence[Sequence[float]], share: float) -> list[list[float]]:
+    """C = (1 - s) I + s n/k U U^T; ``basis`` holds the columns of U."""
+    n, k = len(basis[0]), len(basis)
+    return [
+        [(1 - share) * (a == b) + share * n / k * math.fsum(u[a] * u[b] for u in basis) for b in range(n)]
+        for a in range(n)
+    ]
+
+
 # --- paper 3.3: median balance ---
 
 

@@ -227,3 +227,20 @@ def test_heads_do_not_grow_beyond_a_number_that_the_user_gave() -> None:
     preset = resolve("fast", None, "auto", 500, (1, 28, 28))
     assert presets.keep_bound(preset, preset) == preset
     assert not presets.keep_bound(replace(preset, max_clusters=20), preset).relaxed.grow
+
+
+@pytest.mark.parametrize("search", ["evolution", "guided"])
+def test_evolution_on_stored_features_has_a_schedule_of_its_own_and_the_same_merging(search: SearchName) -> None:
+    pixels = presets.resolve("fast", search, "auto", 2000, (3, 64, 64))
+    config = presets.with_backbone(pixels, 128, 2000)
+    assert [stage.kind for stage in config.schedule] == [search, search, "merge"]
+    assert config.schedule[1].passes
+    assert count_steps(config, 2000) == sum(presets.FEATURE_UPDATES) + 8 * 4 + 1
+    other = presets.with_backbone(presets.resolve("fast", None, "auto", 2000, (3, 64, 64)), 128, 2000)
+    assert config.merge.linkage == other.merge.linkage
+
+
+def test_guided_evolution_is_never_part_of_the_paper_preset() -> None:
+    assert all(
+        stage.kind == "evolution" for stage in presets.resolve("paper", None, "mnist", 60_000, (1, 28, 28)).schedule
+    )

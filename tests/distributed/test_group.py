@@ -18,7 +18,17 @@ from support.configs import timeless
 from support.crew import together
 from torch import Tensor, nn
 
-from converge_to_surprise.config import Augmentation, Config, Consolidation, Evolution, Network, Relaxed, Stage, Views
+from converge_to_surprise.config import (
+    Augmentation,
+    Config,
+    Consolidation,
+    Evolution,
+    Network,
+    Relaxed,
+    Stage,
+    StageKind,
+    Views,
+)
 from converge_to_surprise.core.augment import augment, skip
 from converge_to_surprise.core.views import Shard, make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
@@ -116,10 +126,11 @@ def test_there_may_be_more_processes_than_pairs() -> None:
 
 
 @pytest.mark.subprocess
-@pytest.mark.parametrize("size", [2, 4])
-def test_evolution_does_not_depend_on_the_number_of_processes(size: int) -> None:
-    alone, history, _ = trained(SINGLE, EVOLUTION)
-    for weights, records, _ in together(size, trained, EVOLUTION):
+@pytest.mark.parametrize(("size", "kind"), [(2, "evolution"), (4, "evolution"), (2, "guided")])
+def test_evolution_does_not_depend_on_the_number_of_processes(size: int, kind: StageKind) -> None:
+    config = replace(EVOLUTION, schedule=tuple(replace(stage, kind=kind) for stage in EVOLUTION.schedule))
+    alone, history, _ = trained(SINGLE, config)
+    for weights, records, _ in together(size, trained, config):
         assert records == history
         for ours, theirs in zip(weights, alone, strict=True):
             np.testing.assert_array_equal(ours, theirs)

@@ -89,7 +89,12 @@ def test_more_memory_never_means_a_smaller_chunk(
 
 
 def test_the_chunk_of_a_cpu_fits_its_cache() -> None:
-    assert chunking.best_chunk_size(torch.device("cpu"), (60_000, 1, 28, 28), Config()) == 50
+    cpu = torch.device("cpu")
+    assert chunking.best_chunk_size(cpu, (60_000, 1, 28, 28), Config()) == 50
+    assert chunking.best_chunk_size(cpu, (60_000, 1, 28, 28), Config(precision="bfloat16")) == 100
+    assert chunking.best_chunk_size(cpu, (60_000, 1, 14, 14), Config(views=Views(upsample=2))) == 50
+    assert chunking.best_chunk_size(cpu, (60_000, 1, 7, 7), Config()) == 800
+    assert chunking.best_chunk_size(cpu, (60_000, 3, 512, 512), Config()) == chunking.LEAST
 
 
 @pytest.fixture
@@ -149,7 +154,7 @@ def test_device_and_chunk_size_are_resolved_once(bars: Tensor, small: Config, mo
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
     config = chunking.resolve_hardware(small, bars)
-    assert (config.device, config.evolution.chunk_size) == ("cpu", 50)
+    assert (config.device, config.evolution.chunk_size) == ("cpu", 612)
     assert chunking.resolve_hardware(config, bars) == config
     assert replace(config, device="auto", evolution=small.evolution) == small
     assert Trainer(bars, small).config == config

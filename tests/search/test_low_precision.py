@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import islice
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from converge_to_surprise.config import Config, Network, Precision, Relaxed, Stage
 from converge_to_surprise.data.synthetic import striped_images
+from converge_to_surprise.distributed.sync_batchnorm import own_statistics
 from converge_to_surprise.model.backbone import Backbone, BackboneNetwork
 from converge_to_surprise.model.network import ClusterNetwork, ResNet9, flatten
 from converge_to_surprise.search import population
@@ -59,6 +61,24 @@ def test_the_statistics_of_a_batch_are_gathered_in_32_bits() -> None:
     assert not torch.equal(exact, rounded)
     torch.testing.assert_close(exact, rounded, rtol=0.1, atol=0.05)
     assert {part.dtype for layer in statistics for part in (layer.mean, layer.variance)} == {torch.float32}
+
+
+def test_the_statistics_of_16_bit_activations_are_not_rounded_to_16_bits() -> None:
+    """Batch statistics with 8 bits would shift a whole channel."""
+    rounded = (torch.rand(50, 6, 4, 4, generator=torch.Generator().manual_seed(0)) + 3).bfloat16()
+    mean, variance = own_statistics(rounded)
+    exact = rounded.double()
+    torch.testing.assert_close(mean, exact.mean((0, 2, 3)), rtol=1e-5, atol=0)
+    torch.testing.assert_close(variance, exact.var((0, 2, 3), correction=0), rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, -math.nan])
+def test_outputs_are_not_finite_if_an_activation_of_the_first_layer_is_not(precision: Precision, value: float) -> None:
+    network = ResNet9(1, 6, width=4)
+    theta = flatten(network)
+    theta[0] = value
+    assert population.member_labels(BatchLabeler(network, views(), 20, precision=precision), theta) is None
 
 
 def test_an_unsupported_precision_is_refused_before_the_search_begins(bars: Tensor, small: Config) -> None:

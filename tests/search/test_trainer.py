@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +12,9 @@ import torch
 from support.configs import CLIMBING, trained
 from torch import Tensor
 
-from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Relaxed, Stage
+from converge_to_surprise.config import Augmentation, Config, Evolution, Guided, Network, Relaxed, Stage, StageKind
 from converge_to_surprise.data.synthetic import striped_images
+from converge_to_surprise.model.inference import label_views
 from converge_to_surprise.model.network import flatten
 from converge_to_surprise.search.trainer import Trainer
 
@@ -64,11 +68,30 @@ def test_any_score_can_be_maximized(bars: Tensor) -> None:
     assert np.mean(active[-4:]) > np.mean(active[:4]) + 2
 
 
-def test_orderliness_is_selectable(bars: Tensor, small: Config) -> None:
-    def final(score: str) -> Tensor:
-        return flatten(trained(bars, replace(small, evolution=replace(small.evolution, score=score))).network)
+def test_orderliness_climbs_if_it_is_the_score(bars: Tensor) -> None:
+    settings = replace(CLIMBING.evolution, score="orderliness")
+    config = replace(CLIMBING, schedule=(Stage("explore", "evolution", 20),), evolution=settings)
+    records = list(Trainer(bars, config).run())
+    order = [record.orderliness for record in records]
+    assert np.mean(order[-4:]) > np.mean(order[:4]) + 0.1
 
-    assert not torch.equal(final("surprise"), final("orderliness"))
+
+@pytest.mark.parametrize("kind", ["evolution", "guided"])
+def test_the_score_of_the_documentation_climbs(
+    kind: StageKind, bars: Tensor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A surprise of two labels per view; the page's own lines are run."""
+    page = (Path(__file__).parents[2] / "docs/howto/backbone.md").read_text(encoding="utf-8")
+    (lines,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "def two_labels" in block)
+    config = replace(CLIMBING, schedule=(Stage("explore", kind, 12),), max_clusters=64)
+    space: dict[str, Any] = {"images": bars, "config": config}
+    exec(lines, space)
+    assert len(capsys.readouterr().out.splitlines()) == space["trainer"].total
+
+    def reached(trainer: Trainer) -> float:
+        return float(space["two_labels"](*label_views(trainer.network, bars, config.views)))
+
+    assert reached(space["trainer"]) > reached(Trainer(bars, config)) + 0.1
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -98,9 +121,18 @@ def relaxed_config(small: Config) -> Config:
     return replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch_size=40))
 
 
-@pytest.mark.parametrize("kind", ["evolution", "relaxed"])
+def guided_config(small: Config) -> Config:
+    stages = (
+        Stage("explore", "guided", 2),
+        Stage("strong", "guided", 1, passes=1, every=1),
+        Stage("merge", "merge", 1),
+    )
+    return replace(small, schedule=stages, guided=Guided(gradients=2, updates=1, batch_size=30))
+
+
+@pytest.mark.parametrize("kind", ["evolution", "guided", "relaxed"])
 def test_a_restored_trainer_continues_bit_for_bit(kind: str, bars: Tensor, small: Config) -> None:
-    config = small if kind == "evolution" else relaxed_config(small)
+    config = {"evolution": small, "guided": guided_config(small), "relaxed": relaxed_config(small)}[kind]
     straight = Trainer(bars, config)
     snapshots = [straight.snapshot()]
     snapshots.extend(straight.snapshot() for _ in straight.run())

@@ -10,6 +10,7 @@ from torch import Tensor
 from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Stage, Views
 from converge_to_surprise.model.inference import view_features
 from converge_to_surprise.model.network import ClusterNetwork
+from converge_to_surprise.search.evolution import Score
 from converge_to_surprise.search.record import Record
 from converge_to_surprise.search.trainer import Trainer
 
@@ -24,9 +25,9 @@ CLIMBING = Config(
 """Evolution that finds the classes of striped images within seconds."""
 
 
-def trained(images: Tensor, config: Config) -> Trainer:
+def trained(images: Tensor, config: Config, score: Score | None = None) -> Trainer:
     """A trainer after its last step."""
-    trainer = Trainer(images, config)
+    trainer = Trainer(images, config, score)
     for _ in trainer.run():
         pass
     return trainer

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import tyro
 from rich.console import Console
@@ -55,7 +55,7 @@ class Command:
     preset: PresetName = "fast"
     """fast: minutes on a laptop. paper: the paper's method and hyper-parameters."""
     search: SearchName | None = None
-    """evolution or relaxed, instead of the preset's search."""
+    """evolution, guided or relaxed, instead of the preset's search."""
     data_dir: Path | None = None
     """Folder with local copies of the named data sets (also: the CTS_DATA variable)."""
     input: InputKind = "images"
@@ -314,7 +314,7 @@ def show_help(words: Sequence[str], console: Console) -> None:
     source = next((name for _, name in named if name is not None), None)
     preset: PresetName = "paper" if "paper" in words else "fast"
     images, shape = KNOWN_SIZES.get(source or "", (5000, (3, 48, 48)))
-    search: SearchName | None = next((s for s in ("evolution", "relaxed") if s in words), None)
+    search: SearchName | None = next((s for s in get_args(SearchName) if s in words), None)
     config = resolve(preset, search, source or "auto", images, shape)
     defaults = Command(source or "", Path(), preset=preset, search=search, settings=config)
     about = f"the data set {source}" if source else f"{images:,} color pictures; for a data set: cts fit NAME --help"

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 
 from .checks import check
 from .settings import Augmentation, Config, Consolidation, Evolution, KindOption, Network, SearchName, Views
-from .stage import Stage
+from .stage import EVOLVING, Stage
 
 PresetName = Literal["fast", "paper"]
 
@@ -48,7 +48,9 @@ FEW_IMAGES = 10_000
 ROUNDS = ((150, 100), (75, 75), (75, 150))
 """Steps of each round of the relaxed search: towards clusterings of the neighbor graph, then on the surprise."""
 REFINE_STEPS = 150
-"""Steps of refining."""
+"""Least number of steps of refining ..."""
+REFINE_EPOCHS = 3
+"""... and of its epochs: all images have a share in the boundaries."""
 REFINE_TEMPERATURE = 0.1
 """Temperature of refining in the fast preset, four times that of the search."""
 
@@ -60,6 +62,8 @@ FEATURE_STEPS = (200, 600)
 """Steps of the relaxed search on stored features, as in ``ROUNDS``."""
 FEATURE_REFINE_STEPS = 200
 """Steps of refining on stored features."""
+FEATURE_UPDATES = (600, 200)
+"""Updates of evolution on stored features: alone, and with consolidation."""
 FEATURE_TEMPERATURE = 0.15
 """Softmax temperature on stored features: a frozen backbone separates less than one that is trained."""
 
@@ -117,6 +121,8 @@ def resolve(
             network=Network(space_to_depth=True, padding="background" if extended else "black"),
             consolidation=Consolidation(logit_scale=10.0),
         )
+    if search == "guided":
+        return _guided(config, images)
     if search == "relaxed":
         # Whether the user's own backbone can be trained in 16 bits is not known.
         lowered = preset == "fast" and not backbone
@@ -134,6 +140,13 @@ def _small_evolution(config: Config, images: int) -> Config:
     """The paper's search with fewer epochs and larger steps."""
     schedule = (Stage("explore", "evolution", 150), Stage("strong", "evolution", 50, passes=2, every=10))
     evolution = Evolution(batch_size=min(1000, images), learning_rate=0.05, sigma=0.05, ramp_epochs=20)
+    return replace(config, schedule=schedule, evolution=evolution)
+
+
+def _guided(config: Config, images: int) -> Config:
+    """Evolution in fewer and smaller batches, because the subspace of gradients tells where to look."""
+    schedule = (Stage("explore", "guided", 60), Stage("strong", "guided", 20, passes=2, every=5))
+    evolution = Evolution(batch_size=min(500, images), learning_rate=0.1, sigma=0.05, ramp_epochs=1)
     return replace(config, schedule=schedule, evolution=evolution)
 
 
@@ -158,7 +171,7 @@ def _relaxed_schedule(rounds: tuple[tuple[int, int], ...], refining: int, epochs
             Stage(f"search {number}", "relaxed", epochs(searching)),
         )
     ]
-    return (*stages, Stage("merge", "merge", 1), Stage("refine", "refine", epochs(refining)))
+    return (*stages, Stage("merge", "merge", 1), Stage("refine", "refine", max(REFINE_EPOCHS, epochs(refining))))
 
 
 def photo_augmentation(side: int, kind: KindOption = "auto") -> Augmentation:
@@ -200,9 +213,9 @@ def _stored(config: Config, images: int) -> Config:
 
     A step takes milliseconds, so batches are larger and the number of steps does not depend on the number of images.
     """
-    if config.schedule[0].kind == "evolution":
-        return config
     batch_size = min(FEATURE_BATCH, images)
+    if config.schedule[0].kind in EVOLVING:
+        return _evolution_on_features(config, batch_size, images)
     relaxed = replace(config.relaxed, batch_size=batch_size, temperature=FEATURE_TEMPERATURE, learning_rate=5e-3)
     # On frozen features many boundaries are weak, and the weakest ones alone would chain clusters together.
     merge = replace(config.merge, linkage="information", evidence="agreement")
@@ -216,6 +229,17 @@ def keep_bound(config: Config, preset: Config) -> Config:
     if config.max_clusters == preset.max_clusters:
         return config
     return replace(config, relaxed=replace(config.relaxed, grow=False))
+
+
+def _evolution_on_features(config: Config, batch_size: int, images: int) -> Config:
+    """The paper's stages with the larger steps that a linear head allows, and the merging of the relaxed search."""
+    kind, per_epoch = config.schedule[0].kind, -(-images // batch_size)
+    explore, strong = (max(1, round(steps / per_epoch)) for steps in FEATURE_UPDATES)
+    every = max(1, strong // 8)
+    schedule = (Stage("explore", kind, explore), Stage("strong", kind, strong, 4, every), Stage("merge", "merge", 1))
+    evolution = Evolution(batch_size=batch_size, sigma=0.1, learning_rate=0.2, ramp_epochs=1)
+    merge = replace(config.merge, linkage="information")
+    return replace(config, schedule=schedule, evolution=evolution, merge=merge)
 
 
 def on_features(config: Config, inputs: int) -> Config:

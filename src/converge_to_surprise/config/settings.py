@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from .checks import MOST, check
 from .stage import Stage
 
-SearchName = Literal["evolution", "relaxed"]
+SearchName = Literal["evolution", "guided", "relaxed"]
 PictureKind = Literal["glyph", "gray", "object", "scene"]
 KindOption = Literal["auto", "glyph", "gray", "object", "scene"]
 MAX_OUTPUTS = 4096
@@ -180,6 +180,30 @@ class Evolution:
 
 
 @dataclass(frozen=True)
+class Guided:
+    """Guided evolution: the noise of the evolution strategy lies partly in the span of recent gradients of the relaxed
+    surprise and of past updates. Everything else is as set for evolution."""
+
+    share: float = 0.5
+    """Fraction of the noise's variance that lies in the subspace; 0: plain evolution."""
+    gradients: int = 4
+    """Recent gradients that span the subspace."""
+    updates: int = 4
+    """Past updates that span the subspace."""
+    temperature: float = 0.1
+    """Softmax temperature of the relaxed surprise."""
+    batch_size: int = 250
+    """Images of each update's batch on which the gradient is computed."""
+
+    def __post_init__(self) -> None:
+        check(0 <= self.share < 1, "guided.share", self.share, "at least 0 and below 1")
+        check(0 <= self.gradients <= 256, "guided.gradients", self.gradients, "from 0 to 256")
+        check(0 <= self.updates <= 256, "guided.updates", self.updates, "from 0 to 256")
+        check(0 < self.temperature < math.inf, "guided.temperature", self.temperature, "above 0")
+        check(self.batch_size >= 2, "guided.batch_size", self.batch_size, "at least 2 images")
+
+
+@dataclass(frozen=True)
 class Relaxed:
     """Gradient ascent on the surprise score with a softmax in place of the argmax."""
 
@@ -322,6 +346,7 @@ class Config:
     augmentation: Augmentation = field(default_factory=Augmentation)
     network: Network = field(default_factory=Network)
     evolution: Evolution = field(default_factory=Evolution)
+    guided: Guided = field(default_factory=Guided)
     relaxed: Relaxed = field(default_factory=Relaxed)
     merge: Merge = field(default_factory=Merge)
     consolidation: Consolidation = field(default_factory=Consolidation)

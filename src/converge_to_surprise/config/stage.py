@@ -8,7 +8,9 @@ from typing import Literal
 
 from .checks import MOST, SettingError, check
 
-StageKind = Literal["evolution", "graph", "relaxed", "merge", "refine", "consolidate"]
+StageKind = Literal["evolution", "guided", "graph", "relaxed", "merge", "refine", "consolidate"]
+EVOLVING = ("evolution", "guided")
+"""Kinds of stages that score a population; they can be interleaved with consolidation."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,10 @@ class Stage:
         paired = (1 <= self.passes <= MOST and 1 <= self.every <= MOST) or self.passes == self.every == 0
         check(paired, f"passes@every of stage {self.name}", f"{self.passes}@{self.every}", "two numbers of at least 1")
         check(
-            self.passes == 0 or self.kind == "evolution",
+            self.passes == 0 or self.kind in EVOLVING,
             f"passes@every of stage {self.name}",
             f"{self.passes}@{self.every}",
-            "absent: only an evolution stage is interleaved with consolidation",
+            "absent: only a stage of evolution is interleaved with consolidation",
         )
 
     @classmethod

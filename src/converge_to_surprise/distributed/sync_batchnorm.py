@@ -30,9 +30,11 @@ def stripes(x: Tensor) -> tuple[Tensor, Tensor]:
     count = math.gcd(len(rows), max(1, 64 // channels))
     wide = rows.reshape(-1, count * channels)
     if x.is_cpu:
-        mean, variance = torch.batch_norm_update_stats(wide, None, None, 0.0)
+        # Running statistics in float32 make the result float32 for 16-bit activations; they are not used.
+        unused = wide.new_zeros(wide.shape[1], dtype=torch.float32) if x.element_size() == 2 else None
+        mean, variance = torch.batch_norm_update_stats(wide, unused, unused, 0.0)
     else:  # not available on MPS
-        variance, mean = torch.var_mean(wide, 0, correction=0)
+        variance, mean = torch.var_mean(wide.float() if x.element_size() == 2 else wide, 0, correction=0)
     return mean.view(count, channels), variance.view(count, channels)
 
 

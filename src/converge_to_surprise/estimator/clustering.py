@@ -67,7 +67,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Cut the merge tree at this many clusters. None: read from the data.
     preset : {"fast", "paper"}
         ``fast``: minutes on a laptop. ``paper``: the paper's method and hyper-parameters.
-    search : {"relaxed", "evolution"} or None
+    search : {"relaxed", "evolution", "guided"} or None
         Instead of the preset's search.
     n_init : int or None
         Number of initializations; the one with the best balanced clusters is selected. None: one.

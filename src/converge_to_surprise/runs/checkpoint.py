@@ -24,7 +24,7 @@ from ..config.settings import MAX_OUTPUTS
 from ..config.storage import flush_folder, read_bounded, read_json, write_atomically, write_json
 from ..model.network import ClusterNetwork
 from ..model.validation import check_merge_result, check_tensors, is_count, outline, require
-from ..search import schedule
+from ..search import guided, schedule
 from ..search.optimizer import PREFIX
 from ..search.restarts import best_part
 from ..search.snapshot import Snapshot
@@ -164,6 +164,13 @@ def check_snapshot(snapshot: Snapshot, config: Config, channels: int) -> None:
         require(is_count(index := best.data["index"]) and 0 <= index < len(balance), "best initialization")
     if data["optimizer"] is not None:
         _check_optimizer(data["optimizer"], tensors, network)
+    memory = guided.Memory.load(tensors, torch.device("cpu"))
+    if memory is not None:
+        limits = config.guided.gradients, config.guided.updates
+        size = sum(p.numel() for p in network.parameters() if p.requires_grad)
+        for name, rows, limit in zip(memory._fields, memory, limits, strict=True):
+            fits = rows.ndim == 2 and len(rows) <= limit and rows.shape[1] == size and rows.dtype == torch.float32
+            require(fits and bool(rows.isfinite().all()), f"{guided.PREFIX}{name}")
 
 
 def _check_networks(snapshot: Snapshot, config: Config, channels: int) -> ClusterNetwork:
@@ -194,6 +201,8 @@ def check_position(snapshot: Snapshot, config: Config, images: int) -> None:
         require(data["optimizer"] is not None, "optimizer")
         require(neighbors is not None or upcoming.kind == "consolidate", "neighbors")
         require(targets is not None or upcoming.kind != "graph", "targets")
+    if upcoming is not None and not upcoming.first and upcoming.kind == "guided":
+        require(f"{guided.PREFIX}updates" in tensors, f"{guided.PREFIX}updates")
     if neighbors is not None:
         require(neighbors.dtype == torch.int64 and neighbors.ndim == 2 and len(neighbors) == images, "neighbors")
         inside = neighbors.numel() == 0 or (int(neighbors.min()) >= 0 and int(neighbors.max()) < images)

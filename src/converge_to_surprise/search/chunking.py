@@ -16,12 +16,16 @@ import torch
 from torch import Tensor
 
 from ..config import Config
+from ..config.stage import EVOLVING
 from ..model import devices, precision
 from ..model.backbone import build_network
 from ..model.network import ResNet9, Unit, pooled_size
 
 IN_CACHE = 50
-"""Views whose activations fit a CPU's cache."""
+"""Views of 28x28 pixels whose float32 activations fit a CPU's cache."""
+CACHED_PIXELS = IN_CACHE * 28 * 28
+LEAST = 8
+"""Views of any size that a CPU takes at once at least: smaller chunks cost more time per call than they save."""
 USABLE = 0.5
 """Fraction of the memory that is used: convolutions need a workspace, and other programs use the device too."""
 FLOAT_BYTES = 4
@@ -38,16 +42,21 @@ def resolve_hardware(config: Config, images: Tensor) -> Config:
     asked = config.precision
     if config.views.stored and asked == "auto":  # without convolutions 16 bits gain nothing
         asked = "float32"
+    config = replace(config, device=str(device), precision=precision.resolve(asked, device))
     settings = config.evolution
     if not settings.chunk_size:
         settings = replace(settings, chunk_size=best_chunk_size(device, images.shape, config))
-    return replace(config, device=str(device), precision=precision.resolve(asked, device), evolution=settings)
+    return replace(config, evolution=settings)
 
 
 def best_chunk_size(device: torch.device, images: Sequence[int], config: Config) -> int:
     """The chunk size of evolution for uint8 images of shape (N, C, H, W)."""
-    if device.type not in ("cuda", "mps") or config.network.inputs:
+    if config.network.inputs:
         return IN_CACHE
+    if device.type not in ("cuda", "mps"):
+        pixels = math.prod(images[2:]) * config.views.upsample**2
+        halved = config.precision in precision.SIXTEEN_BITS
+        return max(LEAST, CACHED_PIXELS * (2 if halved else 1) // pixels)
     return largest_chunk(device_bytes(device)[1], *_scored(images, config))
 
 
@@ -57,7 +66,7 @@ def check_device_memory(config: Config, images: Sequence[int]) -> None:
     if (
         device.type not in ("cuda", "mps")
         or config.network.inputs
-        or not any(stage.kind == "evolution" for stage in config.schedule)
+        or not any(stage.kind in EVOLVING for stage in config.schedule)
     ):
         return
     scored = _scored(images, config)

@@ -2,8 +2,8 @@
 
     θ ← (1 − ηλ) θ + η / (mσ) · Σ_i r_i ε_i        ε_i ~ N(0, σ² I), r_i the centered ranks of the m scores
 
-Members come in mirrored pairs θ ± ε. The noise of a pair is a function of (seed, step, pair): it is generated when it
-is needed and never stored for the whole population.
+Members come in mirrored pairs θ ± ε. The noise of a pair is a function of (seed, step, pair) and, in guided evolution,
+of a subspace: it is generated when it is needed and never stored for the whole population.
 """
 
 from __future__ import annotations
@@ -25,6 +25,20 @@ Score = Callable[[Tensor, Tensor], float | Tensor]
 
 
 @dataclass(frozen=True)
+class Guide:
+    """The subspace in which a share of the noise's variance lies (``guided.py``)."""
+
+    basis: Tensor
+    """Orthonormal rows. (k, D)"""
+    share: float
+
+    def steer(self, isotropic: Tensor, within: Tensor) -> Tensor:
+        """Noise (n,) of covariance (1 - s) I + s n/k U U^T from standard normal draws (n,) and (k,)."""
+        scale = math.sqrt(self.share * len(isotropic) / len(within))
+        return math.sqrt(1 - self.share) * isotropic + scale * (within @ self.basis)
+
+
+@dataclass(frozen=True)
 class Generation:
     """Everything that determines the population of one step around θ."""
 
@@ -33,6 +47,7 @@ class Generation:
     fraction: float
     """Fraction of the parameters that is perturbed and decayed in this step."""
     settings: Evolution
+    guide: Guide | None = None
 
 
 def fraction_perturbed(epoch: int, settings: Evolution) -> float:
@@ -61,8 +76,21 @@ def noise(generation: Generation, pair: int, size: int) -> Tensor:
     where = perturbed(generation, size)
     generator = rng.numpy_generator(generation.seed, "noise", generation.step, pair)
     drawn = torch.from_numpy(generator.standard_normal(size if where is None else len(where), dtype=np.float32))
+    if generation.guide is not None:
+        drawn = _steered(generation, pair, drawn, where)
     drawn *= generation.settings.sigma
     return drawn if where is None else torch.zeros(size).index_copy_(0, where, drawn)
+
+
+def _steered(generation: Generation, pair: int, drawn: Tensor, where: Tensor | None) -> Tensor:
+    """Standard normal draws (n,), partly moved into the subspace as it is at the perturbed positions."""
+    assert generation.guide is not None
+    basis = generation.guide.basis.cpu()
+    if not len(basis):
+        return drawn
+    generator = rng.numpy_generator(generation.seed, "guide", generation.step, pair)
+    within = torch.from_numpy(generator.standard_normal(len(basis), dtype=np.float32))
+    return Guide(basis if where is None else basis[:, where], generation.guide.share).steer(drawn, within)
 
 
 def ask(theta: Tensor, generation: Generation, members: range) -> Iterator[Tensor]:
@@ -87,16 +115,25 @@ def tell(theta: Tensor, scores: Tensor, generation: Generation) -> Tensor:
     settings = generation.settings
     if scores.shape != (settings.population,):
         raise ValueError(f"{tuple(scores.shape)} scores for a population of {settings.population}")
-    ranks = centered_ranks(scores)
-    direction = torch.zeros_like(theta)
-    for pair in range(settings.population // 2):
-        weight = float(ranks[2 * pair] - ranks[2 * pair + 1])
-        direction += weight * noise(generation, pair, len(theta)).to(theta.device)
+    direction = weighted_noise(theta, centered_ranks(scores), generation)
     decay = torch.full_like(theta, 1 - settings.learning_rate * settings.weight_decay)
     where = perturbed(generation, len(theta))
     if where is not None:
         decay = torch.ones_like(theta).index_copy_(0, where.to(theta.device), decay[: len(where)])
     return decay * theta + settings.learning_rate / (settings.population * settings.sigma) * direction
+
+
+def weighted_noise(theta: Tensor, weights: Tensor, generation: Generation) -> Tensor:
+    """Σ_i w_i ε_i over all members, (D,), given their weights (m,).
+
+    With the scores themselves as weights its mean is, for a linear score, mσ² C times the score's gradient, where C is
+    the noise's covariance over σ².
+    """
+    direction = torch.zeros_like(theta)
+    for pair in range(len(weights) // 2):
+        weight = float(weights[2 * pair] - weights[2 * pair + 1])
+        direction += weight * noise(generation, pair, len(theta)).to(theta.device)
+    return direction
 
 
 def named_score(name: str, clusters: int) -> Score:

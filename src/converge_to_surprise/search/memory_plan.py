@@ -17,6 +17,7 @@ import torch
 
 from ..config import Config
 from ..config.memory import free_memory
+from ..config.stage import EVOLVING
 from ..model import devices, inference
 from ..model.backbone import build_network
 from ..model.network import ResNet9, Unit, pooled_size
@@ -80,7 +81,7 @@ def estimate(images: Sequence[int], config: Config, own_network: bool = True) ->
     labeled = _labeled(config, count, threads) * (view + 4 * channels * math.prod(size) + passing)
     trained = 2 * _trained(config, count) * (view + kept + passing)
     evolved = 0
-    if own_network and any(stage.kind == "evolution" for stage in config.schedule):
+    if own_network and any(stage.kind in EVOLVING for stage in config.schedule):
         evolved = _evolved((min(count, config.evolution.batch_size), channels, *size), config, threads)
     return WORKSPACE + max(evolved, FLOAT_BYTES * max(compared, labeled, trained))
 
@@ -97,9 +98,11 @@ def _trained(config: Config, count: int) -> int:
     """Images of the largest batch with a gradient."""
     kinds = {stage.kind for stage in config.schedule}
     consolidated = "consolidate" in kinds or any(stage.every for stage in config.schedule)
-    batches = [config.relaxed.batch_size] * bool(kinds & {"relaxed", "refine"}) + [
-        config.consolidation.batch_size
-    ] * consolidated
+    batches = [
+        *[config.relaxed.batch_size] * bool(kinds & {"relaxed", "refine"}),
+        *[config.consolidation.batch_size] * consolidated,
+        *[config.guided.batch_size] * ("guided" in kinds),
+    ]
     return min(count, max(batches, default=0))
 
 
@@ -150,7 +153,7 @@ def _sides(height: int, width: int) -> Iterator[tuple[int, int]]:
 
 def _batches(config: Config) -> Iterator[tuple[str, int, Config]]:
     """Smaller batches of the search, the largest first: the name of the setting, its value, and the configuration."""
-    name = "evolution" if any(stage.kind == "evolution" for stage in config.schedule) else "relaxed"
+    name = "evolution" if any(stage.kind in EVOLVING for stage in config.schedule) else "relaxed"
     whole = schedule.batch_sizes(config)[name]
     for size in (whole >> halvings for halvings in range(1, whole.bit_length() - 1)):
         changed = replace(getattr(config, name), batch_size=size)

@@ -9,6 +9,9 @@ end of the layer.
 Pooling is done before normalization: a maximum commutes with an increasing map, and a channel with a negative BatchNorm
 weight becomes increasing if the signs of its filter and its weight are flipped, which does not change the output. So
 only a quarter of a pooled layer is stored, normalized and rectified.
+
+In 16 bits the activations are stored, pooled and normalized in that format too, so that half as much memory is read and
+written; the statistics of batch normalization and the head are in float32.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from ..distributed.group import current
 from ..distributed.sync_batchnorm import stripes
 from ..model.backbone import train_without_dropout, whole_logits
 from ..model.network import ClusterNetwork, ResNet9, Unit, channels_last, pooled_size, unflatten
-from ..model.precision import lowered
+from ..model.precision import SIXTEEN_BITS, lowered
 from . import evolution
 from .chunking import IN_CACHE
 
@@ -60,12 +63,13 @@ def batch_logits(
 ) -> tuple[Tensor, list[Statistics]]:
     """Logits (N, heads * clusters) of a batch (N, C, H, W) in training mode and the statistics of every layer.
 
-    Equal to the network's own forward pass over the whole batch for any chunk size (0: what fits the cache). Only the
-    convolutions are computed in 16 bits; statistics and stored activations are in float32.
+    Equal to the network's own forward pass over the whole batch for any chunk size (0: what fits the cache). NaN if
+    an activation is not finite.
     """
     chunk = chunk or IN_CACHE
     views = network.prepare(views)
-    current, normalization = channels_last(views), None
+    dtype = SIXTEEN_BITS.get(precision, views.dtype)
+    current, normalization = _one_layout(views.to(dtype)), None
     kept: Tensor | None = None
     add: Tensor | None = None
     statistics = []
@@ -76,7 +80,7 @@ def batch_logits(
         weight = parameters[f"units.{index}.norm.weight"]
         # Flip channels with a negative weight, so that the normalization is increasing in every channel.
         sign = torch.where(weight < 0, -1.0, 1.0).to(weight.dtype)
-        filters = channels_last(parameters[f"units.{index}.conv.weight"] * sign[:, None, None, None])
+        filters = _one_layout((parameters[f"units.{index}.conv.weight"] * sign[:, None, None, None]).to(dtype))
         gathered = _Gather()
         stored = current
         # After pooling, more images fit into the cache.
@@ -84,9 +88,7 @@ def batch_logits(
             x = _activate(current[part], normalization, None if add is None else add[part])
             if unit.skip == "open" and kept is not None:
                 kept[part] = x
-            with lowered(precision, x.device):
-                x = F.conv2d(x, filters, padding=unit.conv.padding)
-            x = x.to(filters.dtype)
+            x = F.conv2d(x, filters, padding=unit.conv.padding)
             gathered.add(x)
             if part.start == 0:
                 size = pooled_size(x.shape[2:]) if unit.pool else x.shape[2:]
@@ -100,13 +102,21 @@ def batch_logits(
         bias = parameters[f"units.{index}.norm.bias"]
         normalization = _Normalization(seen.mean, seen.variance, weight * sign, bias, unit.norm.eps)
         current, add = stored, kept if unit.skip == "close" else None
+    head = parameters["head.weight"]
     features = torch.cat(
         [
-            _activate(current[part], normalization, None if add is None else add[part]).mean((2, 3))
+            _activate(current[part], normalization, None if add is None else add[part]).to(head.dtype).mean((2, 3))
             for part in _slices(len(views), chunk)
         ]
     )
-    return F.linear(features, parameters["head.weight"], parameters["head.bias"]), statistics
+    # A rectifier may turn NaN into 0, but the statistics of its layer are NaN then.
+    finite = torch.stack([seen.variance.isfinite().all() for seen in statistics]).all()
+    return F.linear(features, head, parameters["head.bias"]).where(finite, math.nan), statistics
+
+
+def _one_layout(x: Tensor) -> Tensor:
+    """``channels_last`` also where one channel leaves the layout open: torch would then choose another one."""
+    return channels_last(x).as_strided(x.shape, (x[0].numel(), 1, x.shape[1] * x.shape[3], x.shape[1]))
 
 
 class _Workspace(threading.local):
@@ -159,7 +169,11 @@ def _activate(x: Tensor, normalization: _Normalization | None, add: Tensor | Non
     if normalization is None:
         return x
     mean, variance, weight, bias, epsilon = normalization
-    x = F.batch_norm(x, mean, variance, weight, bias, training=False, eps=epsilon).relu_()
+    x = F.batch_norm(x, mean, variance, weight, bias, training=False, eps=epsilon)
+    if x.element_size() == 2:  # the sign is the first bit in both formats, and whole numbers are compared faster
+        x.view(torch.int16).clamp_min_(0)
+    else:
+        x.relu_()
     return x if add is None else x.add_(add)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..config import Config, Stage, StageKind
+from ..config.stage import EVOLVING
 from . import sampler
 from .sampler import announce
 
@@ -48,7 +49,8 @@ def batches_per_epoch(images: int, batch_size: int) -> int:
 def batch_sizes(config: Config) -> Mapping[str, int]:
     """Images per step of each kind of search."""
     relaxed = config.relaxed.batch_size
-    return {"evolution": config.evolution.batch_size, "graph": relaxed, "relaxed": relaxed, "refine": relaxed}
+    evolving = dict.fromkeys(EVOLVING, config.evolution.batch_size)
+    return {**evolving, "graph": relaxed, "relaxed": relaxed, "refine": relaxed}
 
 
 def steps(config: Config, images: int) -> Iterator[Step]:
@@ -124,7 +126,7 @@ def check_images(images: Tensor, config: Config) -> None:
     kinds = {stage.kind for stage in config.schedule}
     for kind, batch_size in batch_sizes(config).items():
         if kind in kinds and batch_size > len(images):
-            section = "evolution" if kind == "evolution" else "relaxed"
+            section = "evolution" if kind in EVOLVING else "relaxed"
             raise ValueError(
                 f"{section}.batch_size is {batch_size} but there are only {len(images)} images; "
                 f"set it to {len(images)} or less"

@@ -28,7 +28,7 @@ from ..model.backbone import Backbone
 from ..model.inference import logits_of, view_features
 from ..model.network import ClusterNetwork, flatten, load_flat
 from ..model.precision import exact, multiplying
-from . import consolidate, evolution, graph_start, head_fusion, merge, neighbors, population, relaxed, schedule
+from . import consolidate, evolution, graph_start, guided, head_fusion, merge, neighbors, population, relaxed, schedule
 from .chunking import resolve_hardware
 from .initialization import initial_network
 from .optimizer import Optimizer
@@ -68,6 +68,8 @@ class Trainer:
         self.seconds = 0.0
         self.optimizer: Optimizer | None = None
         self.neighbors: Tensor | None = None
+        self.memory: guided.Memory | None = None
+        """What spans the subspace of guided evolution."""
         self.targets: Tensor | None = None
         """The clusters that the heads imitate in a graph stage, and started from afterwards. (N, heads)"""
         self.merge_features: Tensor | None = None
@@ -98,7 +100,7 @@ class Trainer:
                 )  # fmt: skip
 
     def _do(self, step: schedule.Step, workers: Executor) -> Measures:
-        if step.kind == "evolution":
+        if step.kind in ("evolution", "guided"):
             return self._evolve(step, workers)
         if step.kind in ("graph", "relaxed", "refine"):
             return self._relax(step)
@@ -112,14 +114,29 @@ class Trainer:
         positions = schedule.batch_positions(step, self.images, self.config.seed)
         views = self._training_views(positions, step.number)
         fraction = evolution.fraction_perturbed(step.epoch, settings)
-        generation = evolution.Generation(self.config.seed, step.number, fraction, settings)
+        guide = self._guide(step, views) if step.kind == "guided" else None
+        generation = evolution.Generation(self.config.seed, step.number, fraction, settings, guide)
         labeler = population.BatchLabeler(self.network, views, settings.chunk_size, workers, self.config.precision)
         theta = flatten(self.network)
         scores = population.scores(labeler, theta, generation, self.score)
-        load_flat(evolution.tell(theta, scores, generation), self.network)
+        updated = evolution.tell(theta, scores, generation)
+        if step.kind == "guided" and self.memory is not None:
+            self.memory = self.memory.with_update(updated - theta, self.config.guided)
+        load_flat(updated, self.network)
         labels_i, labels_j = population.refresh(labeler)
         self.views += 2 * len(positions) * (settings.population + 1)
         return self._measure(labels_i, labels_j)
+
+    def _guide(self, step: schedule.Step, views: population.ViewPair) -> evolution.Guide:
+        """The subspace of this step, with the newest gradient of the relaxed surprise."""
+        settings = self.config.guided
+        memory = guided.Memory.empty(flatten(self.network)) if step.first or self.memory is None else self.memory
+        if settings.gradients:
+            gradient = guided.surrogate_gradient(self.network, views, self.config)
+            memory = memory.with_gradient(gradient, settings)
+            self.views += 2 * min(settings.batch_size, len(views.i))
+        self.memory = memory
+        return evolution.Guide(memory.basis(), settings.share)
 
     def _relax(self, step: schedule.Step) -> Measures:
         """One gradient step: on the relaxed surprise, or towards clusterings of the neighbor graph."""
@@ -192,7 +209,7 @@ class Trainer:
         evidence = head_fusion.Evidence(features, neighbors.links_within(self.neighbors, positions), trees, result)
         fused = head_fusion.fuse_heads(self.network, self.images, evidence, self.config, step.number)
         self.networks = Networks(fused, self.network.select_head(result.head), result)
-        self.optimizer = None  # its state refers to replaced parameters
+        self.optimizer = self.memory = None  # they refer to replaced parameters
         self.merge_features = features if len(features) == len(self.images) else None
         self._merge_step = step.number
         return self._measure(*(logits_of(self.network, side).argmax(-1) for side in features.unbind(1)))
@@ -228,7 +245,8 @@ class Trainer:
     def _shared_state(self) -> list[Tensor]:
         """The tensors that must be equal in every process."""
         slots = [] if self.optimizer is None else list(self.optimizer.adam.state.values())
-        return [*self.network.state_dict().values(), *(value for slot in slots for value in slot.values())]
+        memory = () if self.memory is None else self.memory
+        return [*self.network.state_dict().values(), *(value for slot in slots for value in slot.values()), *memory]
 
     def snapshot(self) -> Snapshot:
         """A copy of the state after the last completed step."""
@@ -239,6 +257,8 @@ class Trainer:
             tensors["targets"] = self.targets
         if self.optimizer is not None:
             tensors |= self.optimizer.tensors()
+        if self.memory is not None:
+            tensors |= self.memory.tensors()
         data = {
             "step": self.step,
             "views": self.views,
@@ -254,6 +274,7 @@ class Trainer:
         tensors, data = snapshot
         self.networks = Networks.restore(snapshot, self.config, self.images.shape[1], self.backbone)
         self.neighbors, self.targets = tensors.get("neighbors"), tensors.get("targets")
+        self.memory = guided.Memory.load(tensors, self.device)
         self.merge_features = None
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
         self.optimizer = None

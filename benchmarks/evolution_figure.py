@@ -1,0 +1,44 @@
+"""S, NMI, and surprising and active clusters against forward views, from the rows of benchmarks/evolution_run.py.
+
+python benchmarks/evolution_figure.py
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import rows
+from matplotlib.figure import Figure
+
+FIGURE = Path(__file__).parents[1] / "docs" / "assets" / "evolution.svg"
+COLORS = {"evolution": "tab:blue", "guided": "tab:orange", "relaxed": "tab:green"}
+PANELS = {
+    "surprise": "S",
+    "nmi": "NMI in %",
+    "surprising": "surprising clusters",
+    "active": "active clusters",
+}
+
+
+def main() -> None:
+    curves: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
+    for row in rows.read_rows(rows.RESULTS / "evolution.csv"):
+        if row["variant"] == "full":
+            curves[row["search"], row["seed"]].append(row)
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    for axes, (column, title) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
+        named = set[str]()
+        for (search, _), points in curves.items():
+            views = [float(point["views"]) for point in points]
+            label = None if search in named else search
+            axes.plot(views, [float(point[column]) for point in points], color=COLORS[search], lw=1, label=label)
+            named.add(search)
+        axes.set(xscale="log", xlabel="forward views", ylabel=title)
+        axes.legend(frameon=False)
+    FIGURE.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(FIGURE, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
