@@ -17,6 +17,12 @@ from converge_to_surprise.runs import checkpoint
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.search.snapshot import Snapshot
 
+
+def _large(dtype: torch.dtype) -> int:
+    """A number that no valid tensor of integers holds."""
+    return 1 if dtype == torch.bool else min(2**40, torch.iinfo(dtype).max)
+
+
 CHANGES: list[Callable[[torch.Tensor], torch.Tensor]] = [
     lambda tensor: torch.zeros(0),
     lambda tensor: torch.tensor(3.0),
@@ -25,7 +31,7 @@ CHANGES: list[Callable[[torch.Tensor], torch.Tensor]] = [
     lambda tensor: tensor.reshape(-1),
     lambda tensor: torch.cat([tensor.reshape(-1), tensor.reshape(-1)]),
     lambda tensor: torch.full_like(tensor, -7),
-    lambda tensor: torch.full_like(tensor, 2**40 if tensor.dtype == torch.int64 else math.nan),
+    lambda tensor: torch.full_like(tensor, math.nan if tensor.is_floating_point() else _large(tensor.dtype)),
 ]
 
 

@@ -75,13 +75,13 @@ def test_a_backbone_is_exported_with_its_heads(tmp_path: Path) -> None:
     torch.manual_seed(0)
     settings = {
         "views": {"upsample": 1},
-        "schedule": ["start=graph:6", "search=relaxed:6", "merge=merge:1", "refine=refine:3"],
+        "schedule": ["start=graph:12", "search=relaxed:6", "merge=merge:1", "refine=refine:3"],
         "relaxed": {"heads": 2, "batch_size": 20},
         "merge": {"neighbor_pairs": 500, "augmented_pairs": 100},
         "n_init": 1,
     }
     estimator = SurpriseClustering(
-        backbone=Pooled(), settings=settings, random_state=0, n_threads=1, max_clusters=12
+        backbone=Pooled(), settings=settings, random_state=0, n_threads=1, max_clusters=12, n_clusters=4
     ).fit(images)
     assert estimator.n_clusters_ > 1
     estimator.export_onnx(tmp_path / "own.onnx")

@@ -83,7 +83,8 @@ def begin(source: Path, flags: list[str], out: Path) -> tuple[RunFolder, Restart
     request = fit.parse_words([str(source), "--out", str(out), *flags])
     dataset = datasets.load(str(source))
     run = RunFolder.claim(out, force=False)
-    config = fit.effective_config(request, (len(dataset.train), *dataset.train.shape))
+    kind, _ = fit.kind_of_pictures(request.command, dataset.train)
+    config = fit.effective_config(request, (len(dataset.train), *dataset.train.shape), kind)
     origin = session.Origin(str(source), request.command.preset)
     return run, session.begin(run, dataset, origin, config), dataset
 

@@ -137,7 +137,7 @@ def execute(request: Request, console: Console) -> None:
     )
     dataset = load_images(command.source, command.data_dir, options, console)
     check_clusterable(dataset.train, command.source)
-    kind = kind_of_pictures(command, dataset.train, console)
+    kind, seen = kind_of_pictures(command, dataset.train)
     config = effective_config(request, (len(dataset.train), *dataset.train.shape), kind, side)
     prepared = prepared_features(dataset.train, backbone, config, command.copies, console)
     if prepared is not None:
@@ -155,6 +155,8 @@ def execute(request: Request, console: Console) -> None:
             pictures = str(Path(pictures).resolve())
         origin = session.Origin(source, command.preset, command.data_dir, command.labels, pictures)
         search = session.begin(run, dataset, origin, config, prepared)
+    if seen is not None:
+        say(console, seen)
     train(run, search, dataset, Watching.of(command), console)
     if dataset.classes_offered:
         text = f"the {dataset.classes_offered} folders of {command.source} look like classes: compare with them by"
@@ -206,8 +208,11 @@ def prepared_features(
         return backbone_features(store, backbone, config, copies, progress)
 
 
-def kind_of_pictures(command: Command, store: ImageStore, console: Console) -> KindOption:
-    """What the pictures are: as the user says, or as they look. Named data sets and the paper need no kind."""
+def kind_of_pictures(command: Command, store: ImageStore) -> tuple[KindOption, str | None]:
+    """What the pictures are, as the user says or as they look, and what to tell about it.
+
+    Named data sets, embeddings and the paper need no kind.
+    """
     from ..core.picture_kind import picture_kind
 
     asked = command.settings.kind
@@ -215,10 +220,9 @@ def kind_of_pictures(command: Command, store: ImageStore, console: Console) -> K
         asked = overlay(Config(), read(command.config)).kind
     known = command.preset == "paper" or command.input == "embeddings" or canonical(command.source) is not None
     if asked != "auto" or known:
-        return asked
+        return asked, None
     found = picture_kind(store.images)
-    say(console, describe_kind(found, "--kind"))
-    return found
+    return found, describe_kind(found, "--kind")
 
 
 def effective_config(

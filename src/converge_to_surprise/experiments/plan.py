@@ -160,7 +160,10 @@ class PlannedRun:
             return str(error)
         if found.fingerprint != fingerprint:
             return f"its images are not those of {self.dataset}"
-        different = {k: v for k, v in differences(found.config, self.config).items() if k not in SPEED_ONLY}
+        wanted = self.config
+        if wanted.precision == "auto":  # a run holds what its CPU made of it
+            wanted = replace(wanted, precision=found.config.precision)
+        different = {k: v for k, v in differences(found.config, wanted).items() if k not in SPEED_ONLY}
         texts = [f"{name} is {_text(there)}, not {_text(here)}" for name, (there, here) in different.items()]
         return "; ".join(texts[:3]) + (f" and {len(texts) - 3} more" if len(texts) > 3 else "")
 
