@@ -209,7 +209,7 @@ def plan(out: Path, recipe: Recipe, sets: dict[str, Dataset], seeds: Sequence[in
         for name, dataset in sets.items():
             channels, height, width = dataset.train.images.shape[1:]
             preset = presets.resolve(recipe.preset, None, name, len(dataset.train), (channels, height, width))
-            full = replace(overlay(preset, recipe.overlay), seed=seed)
+            full = replace(presets.keep_bound(overlay(preset, recipe.overlay), preset), seed=seed)
             for variant in VARIANTS if ablation else (FULL,):
                 changed = VARIANTS[variant].change(full)
                 if variant != FULL and changed == full:
