@@ -74,18 +74,21 @@ def published(dataset: str) -> str:
 
 
 def table1(folder: Path) -> str:
-    """A line per data set, the paper's numbers beside ours."""
+    """A line per data set, the numbers of version 0.1 and of the paper beside ours."""
+    before = newest(folder, "table1-0.1", "dataset", "seed", "n_init")
     lines = []
-    for dataset, group in by_dataset(newest(folder, "table1", "dataset", "seed", "n_init")):
-        selected = group[group["n_init"] > 1]
-        lines.append([TITLES[dataset], *scores(selected)[:-1], "10", published(dataset)])
-    return markdown(["data", "ACC", "NMI", "ARI", "K̂", "classes", PUBLISHED_HEADING], lines)
+    for dataset, group in by_dataset(newest(folder, "table1", "dataset", "seed")):
+        earlier = before[(before["dataset"] == dataset) & (before["n_init"] > 1)]
+        then = f"{three(earlier)}, {earlier['n_clusters'].mean():.1f}"
+        lines.append([TITLES[dataset], *scores(group), duration(group["seconds"]), then, published(dataset)])
+    header = ["data", "ACC", "NMI", "ARI", "K̂", "seeds", "time", f"version 0.1: {THREE}, K̂", PUBLISHED_HEADING]
+    return markdown(header, lines)
 
 
 def results(folder: Path) -> str:
-    """A line per data set, the paper's numbers beside ours, and one for the first initializations alone."""
+    """Version 0.1: a line per data set beside the paper's numbers, and one for the first initializations alone."""
     lines = []
-    for dataset, group in by_dataset(newest(folder, "table1", "dataset", "seed", "n_init")):
+    for dataset, group in by_dataset(newest(folder, "table1-0.1", "dataset", "seed", "n_init")):
         single, selected = group[group["n_init"] == 1], group[group["n_init"] > 1]
         first = single[single["seed"] < SECOND_INITIALIZATION]
         paper = published(dataset)
@@ -118,7 +121,7 @@ def ablation(folder: Path) -> str:
 
 def rivals(folder: Path) -> str:
     """Other methods that are not given the number of clusters, with ours."""
-    ours = newest(folder, "table1", "dataset", "seed", "n_init")
+    ours = newest(folder, "table1", "dataset", "seed")
     titles = {"umap+hdbscan": "UMAP + HDBSCAN", "evoc": "EVoC"}
     lines = []
     for dataset, group in by_dataset(newest(folder, "rivals", "method", "data", "seed", "threads"), "data"):
@@ -127,7 +130,7 @@ def rivals(folder: Path) -> str:
             times = [duration(times) for times in (one["cpu_seconds"], one["seconds"], two["seconds"])]
             noise = f"{100 * one['noise'].mean():.1f} %"
             lines.append([TITLES[dataset], titles.get(str(method), str(method)), *scores(one), noise, *times])
-        own = ours[(ours["dataset"] == dataset) & (ours["n_init"] > 1)]
+        own = ours[ours["dataset"] == dataset]
         if len(own):
             lines.append([TITLES[dataset], tables.OURS, *scores(own), ABSENT, ABSENT, duration(own["seconds"]), ABSENT])
     header = "data|method|ACC|NMI|ARI|K̂|seeds|noise|CPU time|time, one thread|two threads"

@@ -34,7 +34,7 @@ def images() -> Tensor:
         ({"preset": "Fast"}, "preset is 'Fast'; it must be one of fast, paper"),
         ({"preset": None}, "preset is None; it must be one of fast, paper"),
         ({"preset": ["fast"]}, "preset is ['fast']; it must be one of"),
-        ({"search": "Relaxed"}, "search is 'Relaxed'; it must be one of evolution, relaxed"),
+        ({"search": "Relaxed"}, "search is 'Relaxed'; it must be one of evolution, guided, relaxed"),
         (
             {"augmentation": "flip"},
             "augmentation is 'flip'; it must be one of auto, mnist, fashion-mnist, usps, digits",

@@ -33,7 +33,8 @@ def test_the_resolved_device_and_chunk_size_are_saved(
     run = RunFolder(tmp_path / "run")
     session.begin(run, dataset, session.Origin("images.npz", "fast"), small)
     saved = json.loads(run.config.read_text(encoding="utf-8"))["config"]
-    assert (saved["device"], saved["evolution"]["chunk_size"], saved["precision"]) == ("cpu", 50, "float32")
+    assert (saved["device"], saved["precision"]) == ("cpu", "float32")
+    assert saved["evolution"]["chunk_size"] >= 50
 
 
 def test_a_setting_that_is_missing_in_the_description_has_its_default(
