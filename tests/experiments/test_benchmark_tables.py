@@ -82,11 +82,19 @@ def test_wrong_markers_are_refused(text: str, message: str) -> None:
 def test_main_table_shows_what_was_selected_and_one_initialization(tmp_path: Path) -> None:
     single = [run(seed + start, 0.9 + seed / 100) for seed in range(5) for start in (0, 1000)]
     selected = [run(seed, 0.95, n_init=2, seconds=120) for seed in range(5)]
-    rows.write_rows(tmp_path / "table1.csv", [*single, *selected])
+    rows.write_rows(tmp_path / "table1-0.1.csv", [*single, *selected])
     found = made("results", tmp_path)
     assert "| USPS | 95.0 ± 0.0 | 50.0 ± 0.0 | 25.0 ± 0.0 | 10.0 ± 0.0 | 5 (0-4) | 2 × 60 ± 0 s |" in found
     assert "| USPS, one initialization | 92.0 ± 1.4 |" in found
     assert "94.9 / 90.2 / 90.3, 10.4 ± 0.5" in found
+
+
+def test_the_first_table_shows_version_0_1_beside_the_current_one(tmp_path: Path) -> None:
+    rows.write_rows(tmp_path / "table1-0.1.csv", [run(0, 0.7), run(0, 0.8, n_init=2)])
+    rows.write_rows(tmp_path / "table1.csv", [run(seed, 0.9) for seed in range(3)])
+    found = made("table1", tmp_path)
+    assert "| USPS | 90.0 ± 0.0 | 50.0 ± 0.0 | 25.0 ± 0.0 | 10.0 ± 0.0 | 3 (0-2) |" in found
+    assert "| 80.0 / 50.0 / 25.0, 10.0 |" in found
 
 
 def test_ablation_lines_follow_the_file(tmp_path: Path) -> None:
