@@ -63,7 +63,8 @@ def test_the_evidence_is_that_of_the_formula() -> None:
         assert level.agreement == pytest.approx(agreement)
         assert level.boundary == pytest.approx(boundary)
         own, following = (max(crossing[: position + 1 + more]) + NEGLIGIBLE for more in (0, 1))
-        expected = information * (max(0, agreement) * max(0, boundary)) ** 2 * np.log(following / own)
+        held = (max(0, agreement) * max(0, boundary)) ** 2
+        expected = information**1.25 * held * (np.log(following / own) + 0.2)
         assert level.evidence == pytest.approx(expected)
 
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-LITTLE_EVIDENCE = 0.25
+LITTLE_EVIDENCE = 0.3
 """Evidence of a level below which its clusters may be parts of one thing: the handwriting of a single digit has 0.1,
-collections with classes have 0.4 and more."""
+collections with classes have 0.5 and more."""
 
 
 class MergeStep(NamedTuple):
