@@ -27,7 +27,7 @@ from converge_to_surprise.data.synthetic import striped_images
 
 QUICK: dict[str, Any] = {
     "views": {"upsample": 1},
-    "schedule": ["search=relaxed:24", "merge=merge:1", "refine=refine:3"],
+    "schedule": ["search=relaxed:40", "merge=merge:1", "refine=refine:3"],
     "network": {"width": 4},
     "relaxed": {"heads": 2, "batch_size": 20},
     "merge": {"neighbor_pairs": 500, "augmented_pairs": 100, "evidence": "agreement"},
@@ -79,7 +79,7 @@ def test_what_was_learned(fitted: SurpriseClustering, images: Tensor) -> None:
     for row in fitted.cluster_info_:  # the exact probability is never above the Chernoff bound
         assert row["nats"] >= len(images) * row["surprise"]
     assert max(row["nats"] for row in fitted.cluster_info_) > 1
-    assert len(fitted.history_) == 82
+    assert len(fitted.history_) == 130
     assert len(fitted.merge_tree_) == fitted.model_.merge_result.max_clusters - 1  # type: ignore[union-attr]
     assert fitted.transform(images).shape == (60, 32)
     assert fitted.get_feature_names_out()[0] == "surpriseclustering0"
@@ -250,7 +250,7 @@ def test_saved_and_loaded_in_a_new_process(fitted: SurpriseClustering, images: T
     assert (out["predicted"] == fitted.labels_).all()
     assert (out["sure"] == fitted.probabilities_).all()
     assert (out["coarse"] == 0).all()
-    assert out["steps"] == 82
+    assert out["steps"] == 130
 
 
 def test_pickles_hold_no_network_but_the_safe_format(
