@@ -359,7 +359,8 @@ def test_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
         ("--evolution.score beauty", "unknown score 'beauty'; known: surprise, orderliness"),
         (
             "--schedule x=walk:3",
-            "kind of stage x is 'walk'; it must be one of evolution, guided, graph, relaxed, merge, refine,",
+            "kind of stage x is 'walk'; it must be one of evolution, guided, graph, relaxed, merge, refine, "
+            "consolidate",
         ),
         ("--schedule x", "schedule stage 'x' is not of the form name=kind:epochs"),
         ("--schedule ok=evolution:1 x=evolution:0", "epochs of stage x is 0; it must be at least 1"),

@@ -15,6 +15,7 @@ from converge_to_surprise.data import datasets
 from converge_to_surprise.data.datasets import Dataset
 from converge_to_surprise.runs import session
 from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.search.chunking import best_chunk_size
 
 
 @pytest.fixture
@@ -33,8 +34,8 @@ def test_the_resolved_device_and_chunk_size_are_saved(
     run = RunFolder(tmp_path / "run")
     session.begin(run, dataset, session.Origin("images.npz", "fast"), small)
     saved = json.loads(run.config.read_text(encoding="utf-8"))["config"]
-    assert (saved["device"], saved["precision"]) == ("cpu", "float32")
-    assert saved["evolution"]["chunk_size"] >= 50
+    chunk = best_chunk_size(torch.device("cpu"), dataset.train.images.shape, small)
+    assert (saved["device"], saved["evolution"]["chunk_size"], saved["precision"]) == ("cpu", chunk, "float32")
 
 
 def test_a_setting_that_is_missing_in_the_description_has_its_default(

@@ -103,8 +103,12 @@ class ClusterNetwork(nn.Module):
     @torch.no_grad()
     def with_head(self, weight: Tensor, bias: Tensor) -> Self:
         """A copy with one head of these weights (n_outputs, D) and biases (n_outputs,)."""
+        return self._with_heads(weight, bias, 1)
+
+    def _with_heads(self, weight: Tensor, bias: Tensor, heads: int) -> Self:
+        """A copy with so many heads, whose weights (heads * n_outputs, D) and biases follow one another."""
         twin = copy.deepcopy(self)
-        twin.n_outputs, twin.heads = len(bias), 1
+        twin.n_outputs, twin.heads = len(bias) // heads, heads
         with torch.device("meta"):  # nothing is drawn for weights that are set at once
             twin.head = nn.Linear(weight.shape[1], len(bias))
         twin.head.to_empty(device=self.head.weight.device)
@@ -115,18 +119,11 @@ class ClusterNetwork(nn.Module):
     @torch.no_grad()
     def grown(self, n_outputs: int) -> Self:
         """A copy whose heads have this many outputs; the new ones never win until they are trained."""
-        twin = copy.deepcopy(self)
-        twin.n_outputs = n_outputs
         rows = torch.cat([self.head.weight, self.head.bias[:, None]], 1).reshape(self.heads, self.n_outputs, -1)
         added = rows.new_zeros(self.heads, n_outputs - self.n_outputs, rows.shape[2])
         added[..., -1] = rows[..., -1].amin() - 1  # the bias
         grown = torch.cat([rows, added], 1).flatten(0, 1)
-        with torch.device("meta"):
-            twin.head = nn.Linear(self.head.in_features, self.heads * n_outputs)
-        twin.head.to_empty(device=self.head.weight.device)
-        twin.head.weight.copy_(grown[:, :-1])
-        twin.head.bias.copy_(grown[:, -1])
-        return twin
+        return self._with_heads(grown[:, :-1], grown[:, -1], self.heads)
 
     def single(self) -> Self:
         """The network if it has one head; otherwise a copy with its middle head."""
