@@ -274,9 +274,10 @@ class Merge:
     """Pairs of strongly augmented views of one image that test the boundaries."""
     neighbor_pairs: int = 32_000
     """Pairs of views of an image and one of its nearest neighbors that test the boundaries."""
-    test: Literal["pairs and heads", "heads"] = "pairs and heads"
-    """What tells whether a split between clusters holds: how few pairs cross it and how well other heads reproduce it,
-    or the other heads alone. Neighbors by the features of a frozen backbone are too often of another kind."""
+    number_by: Literal["splits", "agreement"] = "splits"
+    """How the number of clusters is read from the data. splits: the finest clustering whose splits all hold.
+    agreement: the clustering on which heads agree most and that tells most apart; for stored features, whose neighbors
+    are too often of another kind to test a split."""
     min_cluster_fraction: float = 0.005
     """Clusters with a smaller fraction of the views are dissolved."""
 

@@ -65,7 +65,7 @@ class Fitted(NamedTuple):
 
 
 class Restarts:
-    """Runs ``config.n_init`` initializations one after another; selects the one whose views tell most about each other."""
+    """Runs ``config.n_init`` initializations in turn and keeps the one whose views tell most about each other."""
 
     def __init__(
         self,
