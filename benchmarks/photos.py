@@ -3,13 +3,14 @@
     pip install '.[benchmarks,photos]'
     python benchmarks/photos.py FOLDER... --backbone FILE [--backbone-size 128] [--seeds 0 1 2 3 4] [--rivals-python P]
 
-The folders directly below FOLDER are its classes, for evaluation only. The features of a folder are computed by the first
-run that needs them and kept in the cache; every method works on them. The rivals get the mean of both un-augmented views as
-unit vectors. UMAP + HDBSCAN has the settings of its documentation with the cosine metric, EVoC its defaults; what they call
-noise counts as one more cluster. k-means is told the number of classes and takes the best of 10 initializations.
+The folders directly below FOLDER are its classes, for evaluation only. The features of a folder are computed by the
+first run that needs them and kept in the cache; every method works on them. The rivals get the mean of both un-augmented
+views as unit vectors. UMAP + HDBSCAN has the settings of its documentation with the cosine metric, EVoC its defaults;
+what they call noise counts as one more cluster. k-means is told the number of classes and takes the best of 10
+initializations.
 
-``seconds`` of ours are those of the whole command, with the features if ``bank`` is "computed"; those of the rivals are of
-clustering alone, after compilation. ``load`` is the load average of the machine (one minute) at the start: on a busy
+``seconds`` of ours are those of the whole command, with the features if ``bank`` is "computed"; those of the rivals are
+of clustering alone, after compilation. ``load`` is the load average of the machine (one minute) at the start: on a busy
 machine ``seconds`` are an upper bound.
 
 Each run appends a row to benchmarks/results/photos.csv; runs that have one are not repeated. Then the table is printed.
@@ -119,10 +120,8 @@ def run_one(source: str, method: str, seed: int, process: RivalProcess, options:
         words = ["--labels", "from-folders", "--seed", seed, "--threads", options.threads]
         found = ours(source, options.runs / f"{data}-{seed}", [*backbone_words(options), *words])
     else:
-        words = tuple(map(str, backbone_words(options)))
-        found = run_rival(
-            Request(method, seed, "cosine"), *features_and_classes(source, words, options.threads), process
-        )
+        some = features_and_classes(source, tuple(map(str, backbone_words(options))), options.threads)
+        found = run_rival(Request(method, seed, "cosine"), *some, process)
     return {**about, **found, "load": load}
 
 

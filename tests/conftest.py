@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 # Before torch is imported: the tests run in several processes, whose threads would wait for each other by spinning.
@@ -31,16 +32,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(text, red=True, bold=True)
 
 
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def _no_network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test may reach for the network, or for data or decoded pictures that happen to lie on this machine."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("this test must not reach for the network")
 
-    monkeypatch.setattr(datasets, "fetch_openml", refuse)
-    monkeypatch.delenv("CTS_DATA", raising=False)
-    monkeypatch.setenv("CTS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "fetch_openml", refuse)
+        patch.delenv("CTS_DATA", raising=False)
+        patch.setenv("CTS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
-    return fit_pictures(pictures, tmp_path_factory.mktemp("runs") / "run", tmp_path_factory.getbasetemp() / "cache")
+    return fit_pictures(pictures, tmp_path_factory.mktemp("runs") / "run")
 
 
 class Pooled(nn.Module):
