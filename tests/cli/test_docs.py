@@ -7,11 +7,12 @@ import importlib
 import importlib.util
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.doc_commands import FENCE, command_lines, fences
 
 from converge_to_surprise import cli
 from converge_to_surprise.config import Config
@@ -34,7 +35,6 @@ GENERATOR = load_generator()
 GENERATED = {DOCS / name for name in GENERATOR.PAGES}
 PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md")} - GENERATED)
 LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")
-FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def parse(words: Sequence[str]) -> None:
@@ -44,26 +44,6 @@ def parse(words: Sequence[str]) -> None:
         return
     kind = importlib.import_module(f"converge_to_surprise.cli.{name}").Command
     cli.parser.parse(name, kind, rest)
-
-
-def fences(text: str) -> Iterator[tuple[str, str]]:
-    """Language and content of every fenced block."""
-    for found in FENCE.finditer(text):
-        yield found[1], found[2]
-
-
-def command_lines(text: str) -> list[str]:
-    """Every line of a shell block that starts ``cts``, directly or by torchrun, joined over backslashes."""
-    found = []
-    for language, block in fences(text):
-        if language in ("", "sh", "bash", "shell", "console"):
-            for line in block.replace("\\\n", " ").splitlines():
-                words = shlex.split(line, comments=True)
-                if words[:1] == ["cts"]:
-                    found.append(shlex.join(words[1:]))
-                elif "converge_to_surprise" in words:
-                    found.append(shlex.join(words[words.index("converge_to_surprise") + 1 :]))
-    return found
 
 
 def anchors(page: Path) -> set[str]:
