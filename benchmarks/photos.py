@@ -4,10 +4,10 @@
     python benchmarks/photos.py FOLDER... --backbone FILE [--backbone-size 128] [--seeds 0 1 2 3 4] [--rivals-python P]
 
 The folders directly below FOLDER are its classes, for evaluation only. The features of a folder are computed by the
-first run that needs them and kept in the cache; every method works on them. The rivals get the mean of both un-augmented
-views as unit vectors. UMAP + HDBSCAN has the settings of its documentation with the cosine metric, EVoC its defaults;
-what they call noise counts as one more cluster. k-means is told the number of classes and takes the best of 10
-initializations.
+first run that needs them and kept in the cache; every method works on them. The rivals get the mean of both views
+without augmentation as unit vectors. UMAP + HDBSCAN has the settings of its documentation with the cosine metric, EVoC
+its defaults; what they call noise counts as one more cluster. k-means is told the number of classes and takes the best
+of 10 initializations.
 
 ``seconds`` of ours are those of the whole command, with the features if ``bank`` is "computed"; those of the rivals are
 of clustering alone, after compilation. ``load`` is the load average of the machine (one minute) at the start: on a busy

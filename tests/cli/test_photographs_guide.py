@@ -1,4 +1,4 @@
-"""The commands of the guide "Cluster your photographs" as they stand there, with a small model under the name they use."""
+"""The commands of the guide "Cluster your photographs", with a small model under the name that they use."""
 
 from __future__ import annotations
 

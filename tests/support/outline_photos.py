@@ -1,4 +1,4 @@
-"""Photographs of simple things before a calm background, in any color and light."""
+"""Photographs of simple objects on an uncluttered background, in any color and light."""
 
 from __future__ import annotations
 
