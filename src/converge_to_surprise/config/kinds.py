@@ -13,7 +13,7 @@ PHOTOGRAPHS: tuple[PictureKind, ...] = ("object", "scene")
 DESCRIPTIONS: dict[PictureKind, str] = {
     "glyph": "objects on a plain background",
     "gray": "gray pictures",
-    "object": "photographs of objects on an uncluttered background: they are clustered by edges, not by light and color",
+    "object": "photographs of objects on an uncluttered background: clustered by their edges, not by light and color",
     "scene": "photographs full of detail",
 }
 
