@@ -9,37 +9,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.estimators import Pooled
 from support.outline_photos import SIDE, write_outlines
-from support.picture_run import FLAGS, call, fit_pictures, make_pictures, result_of, table
-from torch import Tensor, nn
+from support.picture_run import FLAGS, call, result_of, table
 
 from converge_to_surprise import SurpriseClustering
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.runs.load import load_model
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_pictures(tmp_path_factory.mktemp("pictures"))
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
-    return fit_pictures(pictures, tmp_path_factory.mktemp("runs") / "run")
-
-
-class Pooled(nn.Module):
-    """A small backbone with batch statistics and dropout."""
-
-    def __init__(self, features: int = 16) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(1, features, 3, padding=1)
-        self.norm = nn.BatchNorm2d(features)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.drop(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
-        return found
 
 
 @pytest.mark.slow
