@@ -3,9 +3,9 @@
     pip install '.[benchmarks,photos]'
     python benchmarks/photos.py FOLDER... --backbone FILE [--backbone-size 128] [--seeds 0 1 2 3 4] [--rivals-python P]
 
-The folders directly below FOLDER are its classes, for evaluation only. The features of a folder are computed by the
-first run that needs them and kept in the cache; every method works on them. The rivals get the mean of both views
-without augmentation as unit vectors. UMAP + HDBSCAN has the settings of its documentation with the cosine metric, EVoC
+The folders directly below FOLDER are its classes, for evaluation only. Every method works on the features of the same
+views by the same backbone: ours on the bank, which its first run computes, the rivals on the mean of both views without
+augmentation, as unit vectors. UMAP + HDBSCAN has the settings of its documentation with the cosine metric, EVoC
 its defaults; what they call noise counts as one more cluster. k-means is told the number of classes and takes the best
 of 10 initializations.
 
@@ -40,36 +40,33 @@ METHODS = tuple(readme_table.PHOTO_METHODS)
 
 @functools.cache
 def features_and_classes(
-    source: str, words: tuple[str, ...], threads: int
+    source: str, backbone: str, size: int | None, threads: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """The features of the un-augmented views of a folder's pictures, as unit vectors, and its classes. (N, D), (N,)
+    """The features of both views of a folder's pictures, as unit vectors, and its classes. (N, D), (N,)
 
-    They are those that `cts fit` with these words stores and uses; what is missing in the cache is computed.
+    They are those of ours without augmentation: the rivals need no bank.
     """
-    from rich.console import Console
-
-    from converge_to_surprise.cli import fit
-    from converge_to_surprise.cli.loading import load_images
+    from converge_to_surprise.config import Config, presets
     from converge_to_surprise.config.images import ImageOptions
-    from converge_to_surprise.data.cache import cache_folder
-    from converge_to_surprise.data.store import fingerprint
-    from converge_to_surprise.model.encoder import BackboneEncoder
+    from converge_to_surprise.data import datasets
+    from converge_to_surprise.model.encoder import clean_features
+    from converge_to_surprise.model.feature_bank import CHUNK
+    from converge_to_surprise.model.feature_recipe import FeatureRecipe
+    from converge_to_surprise.model.inference import map_ordered
+    from converge_to_surprise.model.pretrained import PreprocessFlags, open_backbone
 
-    console = Console()
-    request = fit.parse_words([source, "--out", "unused", *words, "--threads", str(threads)])
-    backbone = fit.opened_backbone(request.command)
-    assert backbone is not None
-    side = backbone.identity.preprocess.size
-    store = load_images(source, None, ImageOptions(labels="from-folders", square=side), console).train
-    kind, _ = fit.kind_of_pictures(request.command, store)
-    config = fit.effective_config(request, (len(store), *store.shape), kind, side)
-    prepared = fit.prepared_features(store, backbone, config, None, console)
-    assert prepared is not None
-    assert isinstance(prepared.encoder, BackboneEncoder)
-    folder = cache_folder() / f"features-{prepared.encoder.recipe.key(fingerprint(store.images))}"
-    stored = np.load(folder / "features.npy", mmap_mode="r")[:, :, 0].astype(np.float32).mean(1)
+    opened = open_backbone(backbone, PreprocessFlags(size=size))
+    side = opened.identity.preprocess.size
+    store = datasets.load(source, options=ImageOptions(labels="from-folders", square=side)).train
     assert store.labels is not None
-    return stored / np.linalg.norm(stored, axis=1, keepdims=True), store.labels
+    config = presets.with_backbone(Config(), side, len(store))
+    recipe = FeatureRecipe(opened.identity, config.views, config.augmentation, 1, presets.COMPONENTS)
+
+    def part(start: int) -> npt.NDArray[np.float32]:
+        return clean_features(opened, store.images[start : start + CHUNK], recipe).float().mean(1).numpy()
+
+    found = np.concatenate(list(map_ordered(part, range(0, len(store), CHUNK), threads)))
+    return found / np.linalg.norm(found, axis=1, keepdims=True), store.labels
 
 
 def backbone_words(options: argparse.Namespace) -> list[Any]:
@@ -120,7 +117,7 @@ def run_one(source: str, method: str, seed: int, process: RivalProcess, options:
         words = ["--labels", "from-folders", "--seed", seed, "--threads", options.threads]
         found = ours(source, options.runs / f"{data}-{seed}", [*backbone_words(options), *words])
     else:
-        some = features_and_classes(source, tuple(map(str, backbone_words(options))), options.threads)
+        some = features_and_classes(source, options.backbone, options.backbone_size, options.threads)
         found = run_rival(Request(method, seed, "cosine"), *some, process)
     return {**about, **found, "load": load}
 

@@ -6,7 +6,7 @@
 
 ``--sets`` has the files of the sets; those that are missing are made. Every method gets the same input: the pixels of
 the images at our working size, from 0 to 1, and for photographs also the features of the pictures by one backbone as
-in benchmarks/photos.py, computed by the first run that needs them. Settings of the rivals are those of
+in benchmarks/photos.py. Settings of the rivals are those of
 benchmarks/rival_process.py; what they call noise counts as one more cluster in ACC, NMI and ARI. Sets of 20,000 images
 or more are run with the first seed only. ``--fit-options`` are added to `cts fit`. Classes are for evaluation only.
 
@@ -100,8 +100,7 @@ def vectors(job: Job, options: argparse.Namespace) -> tuple[npt.NDArray[np.float
 
     source = zoo_sets.set_file(options.sets, job.name)
     if job.input == "backbone":
-        words = tuple(map(str, photos.backbone_words(options)))
-        return photos.features_and_classes(str(source), words, options.threads)
+        return photos.features_and_classes(str(source), options.backbone, options.backbone_size, options.threads)
     wanted = ImageOptions(labels="from-folders" if source.is_dir() else "none")
     train = datasets.load(str(source), options=wanted).train
     assert train.labels is not None

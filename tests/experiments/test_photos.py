@@ -33,9 +33,8 @@ def options(place: Path, folder: Path) -> Namespace:
     return Namespace(backbone=str(place / "model.onnx"), backbone_size=SIDE, threads=1, runs=folder)
 
 
-def test_rivals_get_the_features_of_both_views_as_unit_vectors(place: Path, tmp_path: Path) -> None:
-    words = tuple(map(str, photos.backbone_words(options(place, tmp_path))))
-    features, classes = photos.features_and_classes(str(place / "photos"), words, 1)
+def test_rivals_get_the_features_of_both_views_as_unit_vectors(place: Path) -> None:
+    features, classes = photos.features_and_classes(str(place / "photos"), str(place / "model.onnx"), SIDE, 1)
     images = datasets.load(str(place / "photos"), shape=(3, SIDE, SIDE)).train.images
     backbone = open_backbone(str(place / "model.onnx"), PreprocessFlags(size=SIDE))
     wanted = sum(backbone(view) for view in make_views(to_float(images), Views(fill_masked=True))).numpy()
