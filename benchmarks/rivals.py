@@ -1,7 +1,7 @@
 """Other methods that find the number of clusters: UMAP + HDBSCAN and EVoC, on pixels of the training images.
 
     pip install '.[benchmarks]'
-    python benchmarks/rivals.py [--data mnist usps ...] [--methods evoc umap+hdbscan] [--seeds 0 1 2] [--rivals-python P]
+    python benchmarks/rivals.py [--data mnist usps ...] [--methods evoc umap+hdbscan] [--seeds 0 1] [--rivals-python P]
 
 The settings of both are in benchmarks/rival_process.py. With a random_state UMAP uses one thread; so on several threads
 it runs once, without one.
