@@ -15,7 +15,7 @@ import pytest
 from support.doc_commands import FENCE, command_lines, fences
 
 from converge_to_surprise import cli
-from converge_to_surprise.config import Config
+from converge_to_surprise.config import Config, describe
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -125,6 +125,14 @@ def test_reference_names_every_setting() -> None:
     plain = {field.name for field in dataclasses.fields(Config) if GENERATOR.section_of(field) is None}
     for name in plain | setting_names():
         assert page.count(f"| `{name}` |") == 1
+
+
+def test_every_setting_and_every_option_has_a_description() -> None:
+    assert [path for path, _, text in describe.leaves(Config()) if not text] == []
+    for name in GENERATOR.COMMANDS:
+        command = importlib.import_module(f"converge_to_surprise.cli.{name}").Command
+        described = describe.field_docs(command)
+        assert [field.name for field in dataclasses.fields(command) if not described.get(field.name)] == [], name
 
 
 def test_reference_takes_types_defaults_and_docstrings_from_the_code() -> None:
