@@ -13,9 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +85,7 @@ def main() -> None:
     if options.measure is not None:
         print(json.dumps(measure(options.measure, options)))
         return
-    for size in options.sizes:
-        with tempfile.TemporaryDirectory(dir=options.work) as folder:
-            path = Path(folder) / "images.npy"
-            bigdata.write_store(path, size, options.side, 3)
-            words = [sys.executable, __file__, *sys.argv[1:], "--measure", str(path)]
-            ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-        row = json.loads(ended.stdout.splitlines()[-1])
+    for row in bigdata.each_size(__file__, options, channels=3):
         rows.append_rows(options.save, [row])
         print(row, flush=True)
 
