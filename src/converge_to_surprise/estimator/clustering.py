@@ -109,8 +109,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         own cluster than to the second one), rank, image (its position in X), confidence, second, second_confidence; up
         to five of each kind per cluster
     merge_tree_ : list of merges (into, merged, phi), weakest boundary first
-    levels_ : list of the numbers of clusters at which the clustering is stable, most evidence first, each with
-        n_clusters, evidence, information, agreement and boundary; ``cut(levels_[1])`` cuts at the second one
+    levels_ : list of the numbers of clusters at which the clustering is stable, the selected one first, each
+        with n_clusters, evidence, information, agreement and strength; ``cut(levels_[1])`` cuts at the second one
     verdict_ : how far the clusters can be trusted: strength ("strong", "weak" or "nothing found"), reasons, advice;
         None for a model file without its run
     n_threads_ : number of CPU threads of the fit, on which the clusters of a ``random_state`` depend

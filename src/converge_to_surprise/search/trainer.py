@@ -28,7 +28,19 @@ from ..model.backbone import Backbone
 from ..model.inference import logits_of, view_features
 from ..model.network import ClusterNetwork, flatten, load_flat
 from ..model.precision import exact, multiplying
-from . import consolidate, copies, evolution, graph_start, guided, head_fusion, merge, neighbors, population, relaxed, schedule
+from . import (
+    consolidate,
+    copies,
+    evolution,
+    graph_start,
+    guided,
+    head_fusion,
+    merge,
+    neighbors,
+    population,
+    relaxed,
+    schedule,
+)
 from .chunking import resolve_hardware
 from .initialization import initial_network
 from .optimizer import Optimizer
@@ -38,7 +50,11 @@ from .threads import available_threads, thread_pool, torch_threads
 
 SYNC_EVERY = 100
 """Steps after which the processes of a group compare their weights."""
-AGREEMENT_SAMPLE = 3000
+PER_CLUSTER = 24
+"""Images in a batch of the relaxed search for each cluster that the coarsest head starts from."""
+ENLARGED_NUMBERS = 2**22
+"""Pixels, over all channels, up to which a batch is enlarged for that: memory stays as it was planned."""
+AGREEMENT_SAMPLE = 10_000
 """Images on which the agreement between heads is measured."""
 
 
@@ -146,7 +162,7 @@ class Trainer:
             self._begin_stage(step)
         assert self.optimizer is not None
         assert self.neighbors is not None
-        positions = schedule.batch_positions(step, self.images, self.config.seed)
+        positions = self._enlarged(schedule.batch_positions(step, self.images, self.config.seed), step)
         generator = rng.torch_generator(self.config.seed, "partners", step.number)
         partners = neighbors.draw_partners(self.neighbors, positions, self.config.relaxed.neighbor_prob, generator)
         whole = len(positions)
@@ -164,6 +180,18 @@ class Trainer:
         # The middle head has the middle granularity.
         both = torch.stack(labels, 1)[..., self.network.heads // 2].cpu()
         return self._measure(*group.gather(both, whole).unbind(1))
+
+    def _enlarged(self, positions: Tensor, step: schedule.Step) -> Tensor:
+        """The positions and as many random ones as the clusters need: those with few images in a batch get lost."""
+        clusters = 0 if self.targets is None else int(self.targets[:, 0].max()) + 1  # the coarsest clustering
+        if step.kind == "refine":
+            clusters = self.network.n_outputs
+        most = ENLARGED_NUMBERS // (self.images[0].numel() * self.config.views.upsample**2)
+        lacking = min(len(self.images), most, PER_CLUSTER * clusters) - len(positions)
+        if lacking <= 0:
+            return positions
+        generator = rng.torch_generator(self.config.seed, "more", step.number)
+        return torch.cat([positions, torch.randint(len(self.images), (lacking,), generator=generator)])
 
     def _begin_stage(self, step: schedule.Step) -> None:
         """What a sequence of gradient steps of one kind needs: neighbors, targets, an optimizer."""
@@ -205,14 +233,14 @@ class Trainer:
             self.neighbors = self._nearest_neighbors()
         counts = merge.count_boundary_pairs(self.network, self.images, self.neighbors, self.config, step.number)
         tables = (counts.augmented + counts.neighbor).double().numpy()
-        trees = [merge.build_merge_tree(table, self.config.merge) for table in tables]
+        built = [merge.build_merge_tree(table, self.config.merge) for table in tables]
         positions = neighbors.pool_positions(len(self.images), self.config.seed)
         # Everything that follows uses the same views and the same backbone.
         features = view_features(self.network, self.images, self.config.views, positions)
         generator = rng.torch_generator(self.config.seed, "heads", step.number)
         sample = torch.randperm(len(features), generator=generator)[:AGREEMENT_SAMPLE]
         labels = logits_of(self.network, features[sample, 0]).argmax(-1).reshape(len(sample), -1)
-        result = merge.select_head(trees, counts.neighbor, labels.numpy(), self.config)
+        trees, result = merge.select_head(built, counts, labels.numpy(), self.config)
         evidence = head_fusion.Evidence(features, neighbors.links_within(self.neighbors, positions), trees, result)
         fused = head_fusion.fuse_heads(self.network, self.images, evidence, self.config, step.number)
         self.networks = Networks(fused, self.network.select_head(result.head), result)
