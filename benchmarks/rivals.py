@@ -69,7 +69,7 @@ def scores(labels: Labels, classes: Labels) -> dict[str, Any]:
     }
 
 
-def measure(job: Job, data_dir: Path | None, python: str | None) -> dict[str, Any]:
+def measure(job: Job, data_dir: Path | None, python: str | None = None) -> dict[str, Any]:
     """The row of one run, which is made by a fresh process of an interpreter."""
     from converge_to_surprise.data import datasets
 
