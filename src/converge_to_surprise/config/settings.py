@@ -274,6 +274,9 @@ class Merge:
     """Pairs of strongly augmented views of one image that test the boundaries."""
     neighbor_pairs: int = 32_000
     """Pairs of views of an image and one of its nearest neighbors that test the boundaries."""
+    test: Literal["pairs and heads", "heads"] = "pairs and heads"
+    """What tells whether a split between clusters holds: how few pairs cross it and how well other heads reproduce it,
+    or the other heads alone. Neighbors by the features of a frozen backbone are too often of another kind."""
     min_cluster_fraction: float = 0.005
     """Clusters with a smaller fraction of the views are dissolved."""
 
@@ -317,7 +320,7 @@ class Config:
     objects on a plain background. gray: other gray pictures. object: photographs of objects on an uncluttered
     background. scene: photographs full of detail. auto: chosen from the pictures."""
     n_init: int = 1
-    """Number of initializations; the one with the best balanced clusters is selected."""
+    """Number of initializations; the one whose views tell most about each other is selected."""
     max_clusters: int = 64
     """Outputs per head: the upper bound K on the number of clusters."""
     n_clusters: int | None = None

@@ -53,7 +53,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     search : {"relaxed", "evolution", "guided"} or None
         Instead of the preset's search.
     n_init : int or None
-        Number of initializations; the one with the best balanced clusters is selected. None: one.
+        Number of initializations; the one whose views tell most about each other is selected. None: one.
     augmentation : {"auto", "mnist", "fashion-mnist", "usps", "digits"}
         Which changes of an image carry no meaning: by default those that suit most images of their size. Those of a
         named data set are for objects on black background, which is then not removed.

@@ -41,18 +41,18 @@ ONE = Level(1, 0.0, 0.0, 1.0, 1.0)
 Table = npt.NDArray[np.float64]
 
 
-def prune(trees: list[MergeTree], tables: Table, labels: Labels) -> list[MergeTree]:
+def prune(trees: list[MergeTree], tables: Table, labels: Labels, by_pairs: bool = True) -> list[MergeTree]:
     """The trees with their weakest branches merged first.
 
     ``tables``: co-assignments of each head, (heads, K, K). ``labels``: the un-merged outputs of some images under each
-    head. (n, heads)
+    head. (n, heads) ``by_pairs``: see ``Merge.test``.
     """
     pruned = []
     for head, (tree, table) in enumerate(zip(trees, tables, strict=True)):
         splits, own = splits_of(tree), labels[:, head]
-        kept = np.maximum(0, crossing(splits, (table + table.T) / 2))
-        kept *= np.maximum(0, reproduced(splits, own, np.delete(labels, head, axis=1)))
-        pruned.append(reordered(tree, kept, added_entropy(splits, own)))
+        by_heads = np.maximum(0, reproduced(splits, own, np.delete(labels, head, axis=1)))
+        by_others = np.maximum(0, crossing(splits, (table + table.T) / 2)) if by_pairs else by_heads
+        pruned.append(reordered(tree, by_heads * by_others, added_entropy(splits, own)))
     return pruned
 
 

@@ -178,7 +178,8 @@ def select_head(trees: list[MergeTree], counts: BoundaryCounts, labels: Labels, 
     carries about that of its neighbor is high only if it does both. And what one head finds is more than chance if the
     other heads, which start from other clusterings, find it too. The head with the largest product is selected.
     """
-    trees = prune(trees, (counts.augmented + counts.neighbor).double().numpy(), labels)
+    tables = (counts.augmented + counts.neighbor).double().numpy()
+    trees = prune(trees, tables, labels, config.merge.test == "pairs and heads")
     most = max(tree.n_clusters for tree in trees)
     levels = find_levels(stability_curve(trees, labels))
     n_clusters = min(config.n_clusters or levels[0].n_clusters, most)
