@@ -10,6 +10,7 @@ from ..config.checks import is_number
 from ..config.storage import read_json
 from ..model.merge_tree import Level
 from ..model.verdict import Strength, Verdict
+from .hypothesis_table import are_hypotheses
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -28,7 +29,9 @@ def read_result(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: it has no verdict")
     if (merged := result.get("merge")) is not None and not (isinstance(merged, dict) and _are_levels(merged)):
         raise ValueError(f"{path} is damaged: its levels are not valid")
-    for name in result.keys() - {"clusters", "order", "merge", "verdict", "initializations", "versions"}:
+    if (tree := result.get("hypotheses")) is not None and not are_hypotheses(tree):
+        raise ValueError(f"{path} is damaged: its hypotheses are not valid")
+    for name in result.keys() - {"clusters", "order", "merge", "verdict", "initializations", "versions", "hypotheses"}:
         if result[name] is not None and not is_number(result[name]):
             raise ValueError(f"{path} is damaged: {name} is not a number")
     return result

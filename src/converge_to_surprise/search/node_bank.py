@@ -1,4 +1,4 @@
-"""What a search for sub-clusters works on: features of both views of every image, plain, augmented and widely augmented.
+"""What a search for sub-clusters works on: features of both views of every image, plain and augmented.
 
 The features are those of the finished run's network, which stays as it is. So they are computed once for all rounds.
 """
@@ -19,6 +19,8 @@ from ..model.precision import exact
 
 COPIES = 6
 """Augmented copies of each view: all but the last for the search, the last for the test."""
+WIDE = 3
+"""Strongly augmented pairs of views, which test boundaries."""
 POOL = 20_000
 """Images on which rounds search and test; with more, the rest is only labeled."""
 
@@ -33,7 +35,7 @@ class ViewBank(NamedTuple):
     augmented: Tensor
     """(n, 2, COPIES, D)"""
     wide: Tensor
-    """Augmented more strongly than in training, if the images are pixels. (n, 2, D)"""
+    """Pairs augmented more strongly than in training, if the images are pixels. (n, WIDE, 2, D)"""
 
     @property
     def mean(self) -> Tensor:
@@ -60,7 +62,8 @@ def view_bank(network: ClusterNetwork, images: Tensor, config: Config) -> ViewBa
         plain.append(_features(network, part, config, None, None))
         copies = [_features(network, part, config, config.augmentation, drawn) for _ in range(COPIES)]
         usual.append(torch.stack(copies, 2))
-        strong.append(_features(network, part, config, wide_augmentation(images, config), drawn))
+        wide = wide_augmentation(images, config)
+        strong.append(torch.stack([_features(network, part, config, wide, drawn) for _ in range(WIDE)], 1))
     network.train(training)
     return ViewBank(positions, torch.cat(plain), torch.cat(usual), torch.cat(strong))
 

@@ -1,10 +1,9 @@
 """Is a node one thing or several? Merge its outputs, test what is left on images held out from the search.
 
-A split is accepted if three things hold. The heads of the node found the same sub-clusters, with boundaries that
-neighbors and strongly augmented views do not cross (the evidence of ``granularity.py``). On held-out images the views
-agree on sub-clusters more often than independent views would (the exact test of ``core/conditional.py``): this rejects
-H1. And there, too, the boundary holds under strong augmentation: the views of an image share whatever varies in steps
-too small for a boundary, as the slant of handwriting, so that H1 alone is nearly always rejected.
+A split is accepted if two things hold on held-out images. The views agree on sub-clusters more often than independent
+views would (the exact test of ``core/conditional.py``): this rejects H1. And the boundary holds under stronger
+augmentation than in training: the views of an image also share what varies without steps, as the slant of handwriting,
+so that in large nodes H1 alone is nearly always rejected.
 """
 
 from __future__ import annotations
@@ -13,19 +12,24 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from ..config import Config
 from ..core import rng, surprise
 from ..core.conditional import log_p_value
-from ..model.merge_tree import MergeResult
+from .granularity import evidence_curve
 from .merge import boundaries, build_merge_tree, select_head
 from .node_bank import COPIES, ViewBank
 from .node_heads import OUTPUTS, NodeHeads, NodeImages
 
 PAIRS = 2_000
 """Pairs of each kind that test the boundaries of a node, at most."""
+MIN_BOUNDARY = 0.5
+"""phi that the weakest boundary of a split must have on held-out images."""
+CLEAR_BOUNDARY = 0.65
+"""The same on the images of the search, where boundaries look stronger than they are."""
 MIN_FRACTION = 0.05
 """Sub-clusters with a smaller fraction of the views of their node are dissolved."""
 
@@ -38,13 +42,13 @@ class Trial(NamedTuple):
     head: int
     groups: list[int]
     """The sub-cluster of each output of the head, by size of the search images. (OUTPUTS,)"""
-    evidence: float
-    """For so many sub-clusters; see ``granularity.py``."""
+    agreement: float
+    """Adjusted Rand index between the heads that have so many sub-clusters, mean over their pairs."""
     log_p: float
     """Of the exact test on held-out images, for this node alone."""
     boundary: float
     """phi of the weakest boundary between its sub-clusters on held-out images under strong augmentation."""
-    agreement: float
+    views_agree: float
     """Fraction of the held-out images whose views agree on the sub-cluster."""
 
 
@@ -56,60 +60,73 @@ def try_node(
     bank: ViewBank, heads: NodeHeads, node: int, images: NodeImages, held_out: Tensor, config: Config
 ) -> Trial:
     """The best split of a node, and the test of it. ``held_out``: places of its held-out images in the bank."""
-    result, groups = _merged(bank, heads, node, images, config)
-    if result is None:
+    found = _merged(bank, heads, node, images, config)
+    if found is None:
         return NOTHING
-    group_of = torch.tensor(groups)
+    groups, group_of = found.groups, torch.tensor(found.groups)
 
     def grouped(features: Tensor) -> Tensor:
-        return group_of[heads.labels(node, features)[..., result.head]]
+        return group_of[heads.labels(node, features)[..., found.head]]
 
     children = max(groups) + 1
     test = grouped(bank.augmented[held_out][:, :, COPIES - 1])
     counts = surprise.count(test[:, 0], test[:, 1], children)
-    wide = grouped(bank.wide[held_out])
+    wide = grouped(bank.wide[held_out]).flatten(0, 1)
     joint = surprise.joint_counts(wide[:, 0], wide[:, 1], children).double().numpy()
     weakest = boundaries((joint + joint.T) / 2)[np.triu_indices(children, 1)].min()
-    evidence = next((level.evidence for level in result.levels if level.n_clusters == children), 0.0)
     return Trial(
         children,
-        result.head,
+        found.head,
         groups,
-        evidence,
+        found.agreement,
         log_p_value(counts),
         float(weakest),
         float(surprise.agreement(counts)),
     )
 
 
-def _merged(
-    bank: ViewBank, heads: NodeHeads, node: int, images: NodeImages, config: Config
-) -> tuple[MergeResult | None, list[int]]:
-    """The selected head and number of sub-clusters, and the sub-cluster of each of the head's outputs."""
+class _Merged(NamedTuple):
+    head: int
+    groups: list[int]
+    agreement: float
+
+
+def _merged(bank: ViewBank, heads: NodeHeads, node: int, images: NodeImages, config: Config) -> _Merged | None:
+    """The selected head and its sub-clusters: as many as hold a boundary in most heads, 2 if not even those do."""
     rows = images.rows
-    generator = rng.torch_generator(config.seed, "node pairs", node)
+    near, tables = _pair_tables(bank, heads, node, images, config.seed)
+    settings = replace(config.merge, min_cluster_fraction=MIN_FRACTION)
+    trees = [build_merge_tree(table, settings) for table in tables]
+    if max(tree.n_clusters for tree in trees) < 2:
+        return None
+    labels = heads.labels(node, bank.mean[rows]).numpy()
+    curve = {level.n_clusters: level for level in evidence_curve(trees, labels)}
+    holding = [level.n_clusters for level in curve.values() if level.boundary >= CLEAR_BOUNDARY]
+    n_children = max(holding, default=2)
+    result = select_head(trees, near, labels, replace(config, n_clusters=n_children, merge=settings))
+    merged = np.array(trees[result.head].groups(result.n_clusters))
+    sizes = np.bincount(merged[labels[:, result.head]], minlength=OUTPUTS)
+    order = sorted(result.outputs, key=lambda output: (-sizes[output], output))
+    # Outputs that never won join the largest sub-cluster.
+    groups = [order.index(group) if group in order else 0 for group in merged.tolist()]
+    agreement = curve[n_children].agreement if n_children in curve else 0.0
+    return _Merged(result.head, groups, agreement)
+
+
+def _pair_tables(
+    bank: ViewBank, heads: NodeHeads, node: int, images: NodeImages, seed: int
+) -> tuple[Tensor, npt.NDArray[np.float64]]:
+    """How often neighbors get each pair of outputs, and the same for neighbors and strongly augmented views together,
+    with equal weight. (heads, OUTPUTS, OUTPUTS) each
+    """
+    rows = images.rows
+    generator = rng.torch_generator(seed, "node pairs", node)
     chosen = torch.randint(len(rows), (min(PAIRS, 20 * len(rows)),), generator=generator)
     column = torch.randint(images.neighbors.shape[1], (len(chosen),), generator=generator)
     partner = images.neighbors[chosen, column]
     usual = heads.labels(node, bank.augmented[rows][:, :, 0])  # (n, 2, heads)
-    wide = heads.labels(node, bank.wide[rows])
+    wide = heads.labels(node, bank.wide[rows]).flatten(0, 1)
     near = surprise.joint_counts(usual[chosen, 0].t(), usual[partner, 1].t(), OUTPUTS)
     strong = surprise.joint_counts(wide[:, 0].t(), wide[:, 1].t(), OUTPUTS)
-    # As many of either kind.
-    tables = (near / near.sum((1, 2), keepdim=True) + strong / strong.sum((1, 2), keepdim=True)).double().numpy()
-    settings = replace(config.merge, min_cluster_fraction=MIN_FRACTION)
-    trees = [build_merge_tree(table, settings) for table in tables]
-    most = max(tree.n_clusters for tree in trees)
-    if most < 2:
-        return None, []
-    labels = heads.labels(node, bank.mean[rows])
-    asked = replace(config, n_clusters=None, merge=settings)
-    result = select_head(trees, near, labels.numpy(), asked)
-    if result.n_clusters == 1:  # there is hardly any evidence; the person may still want to see the best split
-        result = select_head(trees, near, labels.numpy(), replace(asked, n_clusters=2))
-    tree = trees[result.head]
-    merged = np.array(tree.groups(result.n_clusters))
-    sizes = np.bincount(merged[labels[:, result.head].numpy()], minlength=OUTPUTS)
-    order = sorted(result.outputs, key=lambda output: (-sizes[output], output))
-    # Outputs that never won join the largest sub-cluster.
-    return result, [order.index(group) if group in order else 0 for group in merged.tolist()]
+    both = near / near.sum((1, 2), keepdim=True) + strong / strong.sum((1, 2), keepdim=True)
+    return near, both.double().numpy()

@@ -15,7 +15,7 @@ from .node_heads import OUTPUTS, NodeImages
 
 HEADS = 6
 """Independent heads of every node."""
-RESOLUTIONS = (0.1, 1.0)
+RESOLUTIONS = (0.25, 1.5)
 """Of the clusterings of a node's graph: within a node few sub-clusters are expected."""
 LINKS = 15
 """Links of each image in the graph."""
