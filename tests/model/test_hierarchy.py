@@ -52,6 +52,8 @@ def test_images_descend_to_their_leaves(model: Model) -> None:
     assert found.cluster.tolist() == [0, 0, 0, 1]
     assert (found.leaf_confidence[:3] < found.confidence[:3]).all()
     assert found.leaf_confidence[3] == found.confidence[3]
+    first, second = (split.probabilities(features[1:2]) for split in TREE.splits)
+    torch.testing.assert_close(found.leaf_confidence[1], found.confidence[1] * first[0, 1] * second[0, 0])
 
 
 def test_what_a_person_merged_or_called_noise_is_not_opened(model: Model) -> None:

@@ -61,6 +61,7 @@ def test_views_that_share_only_their_cluster_are_not_split() -> None:
     found = list(deepen(Searched.of(tree_model(items), items), Request()))[-1]
     assert not found.splits
     assert found.finished
+    assert all(node.log_p > math.log(0.01) for node in found.nodes)
 
 
 def test_the_search_does_not_see_held_out_images(searched: Searched, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +111,12 @@ def test_by_hand_a_cluster_is_split_that_the_run_would_not_split(searched: Searc
 
 @pytest.mark.parametrize(
     ("children", "p", "boundary", "outcome"),
-    [(2, 1e-4, 0.9, "split"), (2, 0.02, 0.9, "no surprise"), (2, 1e-4, 0.4, "weak boundary"), (1, 1.0, 0.0, "one group")],
+    [
+        (2, 1e-4, 0.9, "split"),
+        (2, 0.02, 0.9, "no surprise"),
+        (2, 1e-4, 0.4, "weak boundary"),
+        (1, 1.0, 0.0, "one group"),
+    ],
 )
 def test_a_split_needs_both_surprise_and_a_boundary(children: int, p: float, boundary: float, outcome: str) -> None:
     assert judged(Trial(children, 0, [], 1.0, math.log(p), boundary, 1.0)) == outcome
