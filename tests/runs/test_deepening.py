@@ -1,10 +1,9 @@
-"""Sub-clusters by the command line: rounds of a fit, of a finished run, by hand; resumed, predicted, sorted, exported."""
+"""Sub-clusters by the command line: found by rounds or made by hand, resumed, predicted, sorted, exported."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,12 @@ import pytest
 import torch
 from PIL import Image
 from support.picture_run import call, fit_pictures, make_pictures, refused, table
-from support.trees import tree_items
+from support.trees import tree_items, with_tree
 
 from converge_to_surprise import SurpriseClustering
 from converge_to_surprise.core.metrics import adjusted_rand_index
 from converge_to_surprise.model import model_file
-from converge_to_surprise.model.hierarchy import Hierarchy, Node, Split
+from converge_to_surprise.model.hierarchy import Node
 from converge_to_surprise.runs import deepening
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.hypothesis_table import why
@@ -202,27 +201,18 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
-    """A run on pictures whose largest cluster is split in the middle of a feature."""
+    """A run on pictures whose largest cluster is split, and a part of it again."""
     run = fit_pictures(pictures, tmp_path_factory.mktemp("runs") / "run", tmp_path_factory.getbasetemp() / "cache")
     model = load_model(run)
     images = np.stack([np.asarray(Image.open(p)) for p in sorted(pictures.rglob("*.png")) if p.stat().st_size])
-    outputs = model.run_all(torch.from_numpy(images)[:, None], ("features",))
-    features = outputs.features.float()[model.numbers[outputs.winner] == 0]
-    direction = torch.linalg.svd(features - features.mean(0))[2][0]
-    weight = torch.stack([direction, -direction])
-    along = (features @ direction).sort().values
-    middle = along[len(along) // 2 :][:2].mean()  # between two images
-    split = Split((0,), weight, torch.stack([-middle, middle]), (0, 1), 20.0)
-    node = Node((0,), 1, 30, 10, "split", 2, -30.0, 0.9, 1.0, 20.0, 0.5, 1.9)
-    tree = Hierarchy((split,), (node,), True)
-    model_file.save(run / "model.safetensors", replace(model, hierarchy=tree))
+    model_file.save(run / "model.safetensors", with_tree(model, torch.from_numpy(images)[:, None]))
     return run
 
 
 def test_folders_lie_within_folders(opened: Path, pictures: Path, tmp_path: Path) -> None:
     assert call("predict", opened, pictures, "--out", tmp_path / "labels.csv") == 0
     leaves = {row["path"]: row["leaf"] for row in table(tmp_path / "labels.csv")}
-    assert {"0/0", "0/1"} <= set(leaves.values())
+    assert {"0/0", "0/1/0", "0/1/1"} <= set(leaves.values())
     assert call("sort", opened, pictures, "--into", tmp_path / "out") == 0
     for row in table(tmp_path / "out" / "sorted.csv"):
         name = Path(row["from"]).relative_to(pictures).as_posix()
@@ -260,7 +250,7 @@ def test_the_exported_file_has_the_leaves(opened: Path, pictures: Path, tmp_path
     assert clear.sum() > 10
     assert (found["leaf"] == wanted.leaf.numpy())[clear].all()
     paths = json.loads(session.get_modelmeta().custom_metadata_map["paths"])
-    assert paths[-2:] == ["0/0", "0/1"]
+    assert paths[-4:] == ["0/0", "0/1", "0/1/0", "0/1/1"]
 
 
 def test_every_outcome_has_its_sentence() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from converge_to_surprise.config import Config, Network, Views
 from converge_to_surprise.model.cluster_model import CalibratedNetwork, Model
+from converge_to_surprise.model.hierarchy import Hierarchy, Node, Split
 from converge_to_surprise.model.inference import Calibration
 from converge_to_surprise.model.network import FeatureNetwork
 
@@ -47,5 +48,23 @@ def tree_model(items: Tensor, seed: int = 0) -> Model:
     network.eval()
     winner = network.logits(items[:, :, 0].float().mean(1)).argmax(-1)
     sizes = tuple(winner.bincount(minlength=3).tolist())
-    model = Model(config, (2, 1, FEATURES), CalibratedNetwork(network, Calibration(10.0), sizes))
-    return replace(model)
+    return Model(config, (2, 1, FEATURES), CalibratedNetwork(network, Calibration(10.0), sizes))
+
+
+def halved(features: Tensor, path: tuple[int, ...]) -> Split:
+    """A split of a node in the middle of the direction in which its features (n, D) vary most."""
+    direction = torch.linalg.svd(features - features.mean(0))[2][0]
+    along = (features @ direction).sort().values
+    middle = along[len(along) // 2 :][:2].mean()  # between two images
+    return Split(path, torch.stack([direction, -direction]), torch.stack([-middle, middle]), (0, 1), 20.0)
+
+
+def with_tree(model: Model, images: Tensor) -> Model:
+    """The model with its largest cluster split in two, and one of the halves again."""
+    outputs = model.run_all(images, ("features",))
+    features, numbers = outputs.features.float(), model.numbers[outputs.winner]
+    first = halved(features[numbers == 0], (0,))
+    inside = features[(numbers == 0) & (first.labels(features) == 1)]
+    node = Node((0,), 1, 30, 10, "split", 2, -30.0, 0.9, 1.0, 20.0, 0.5, 1.9)
+    nodes = (node, node._replace(path=(1,), outcome="weak boundary"), node._replace(path=(0, 1), round=2))
+    return replace(model, hierarchy=Hierarchy((first, halved(inside, (0, 1))), nodes, True))
