@@ -11,8 +11,8 @@ from support.trees import tree_items, tree_model
 from converge_to_surprise.core.metrics import adjusted_rand_index
 from converge_to_surprise.model.hierarchy import Hierarchy, path_text
 from converge_to_surprise.search import hypotheses, node_heads
-from converge_to_surprise.search.hypotheses import Request, Searched, deepen, judged
-from converge_to_surprise.search.node_split import Trial
+from converge_to_surprise.search.hypotheses import RoundRequest, Searched, deepen, judged
+from converge_to_surprise.search.node_split import NodeTrial
 from converge_to_surprise.search.relaxed import relaxed_surprise
 
 
@@ -24,7 +24,7 @@ def searched() -> Searched:
 
 @pytest.fixture(scope="module")
 def tree(searched: Searched) -> Hierarchy:
-    return list(deepen(searched, Request()))[-1]
+    return list(deepen(searched, RoundRequest()))[-1]
 
 
 def leaf_numbers(searched: Searched, tree: Hierarchy) -> np.ndarray:
@@ -58,7 +58,7 @@ def test_what_holds_no_structure_stays_whole(tree: Hierarchy) -> None:
 def test_views_that_share_only_their_cluster_are_not_split() -> None:
     """H1 is true: each view has parts, but view j has those of another item."""
     items, _ = tree_items(paired=False)
-    found = list(deepen(Searched.of(tree_model(items), items), Request()))[-1]
+    found = list(deepen(Searched.of(tree_model(items), items), RoundRequest()))[-1]
     assert not found.splits
     assert found.finished
     assert all(node.log_p > math.log(0.01) for node in found.nodes)
@@ -73,7 +73,7 @@ def test_the_search_does_not_see_held_out_images(searched: Searched, monkeypatch
 
     node_images = hypotheses.node_images
     monkeypatch.setattr(hypotheses, "node_images", spy)
-    hypotheses.next_round(searched, Hierarchy(), Request())
+    hypotheses.next_round(searched, Hierarchy(), RoundRequest())
     held = set(searched.held_out.nonzero()[:, 0].tolist())
     assert held
     assert not held & set(seen)
@@ -81,10 +81,10 @@ def test_the_search_does_not_see_held_out_images(searched: Searched, monkeypatch
 
 
 def test_rounds_in_two_calls_are_the_rounds_of_one(searched: Searched, tree: Hierarchy) -> None:
-    first = list(deepen(searched, Request(1)))[-1]
+    first = list(deepen(searched, RoundRequest(1)))[-1]
     assert first.rounds == 1
     again = searched._replace(model=replace(searched.model, hierarchy=first))
-    both = list(deepen(again, Request()))[-1]
+    both = list(deepen(again, RoundRequest()))[-1]
     assert both.nodes == tree.nodes
     for one, other in zip(both.splits, tree.splits, strict=True):
         assert torch.equal(one.weight, other.weight)
@@ -93,20 +93,20 @@ def test_rounds_in_two_calls_are_the_rounds_of_one(searched: Searched, tree: Hie
 
 def test_only_the_wanted_cluster_is_opened(searched: Searched) -> None:
     other = int(searched.model.numbers[1])
-    found = list(deepen(searched, Request(None, ((other,),))))[-1]
+    found = list(deepen(searched, RoundRequest(None, ((other,),))))[-1]
     assert {node.path for node in found.nodes} == {(other,)}
     with pytest.raises(ValueError, match="there is no cluster 7"):
-        list(deepen(searched, Request(None, ((7,),))))
+        list(deepen(searched, RoundRequest(None, ((7,),))))
 
 
 def test_by_hand_a_cluster_is_split_that_the_run_would_not_split(searched: Searched) -> None:
     other = int(searched.model.numbers[1])
-    found = list(deepen(searched, Request(1, ((other,),), by_hand=True)))[-1]
+    found = list(deepen(searched, RoundRequest(1, ((other,),), by_hand=True)))[-1]
     assert [node.outcome for node in found.nodes] == ["by hand"]
     assert found.by_hand == [(other,)]
     again = searched._replace(model=replace(searched.model, hierarchy=found))
     with pytest.raises(ValueError, match="split already"):
-        list(deepen(again, Request(1, ((other,),), by_hand=True)))
+        list(deepen(again, RoundRequest(1, ((other,),), by_hand=True)))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_by_hand_a_cluster_is_split_that_the_run_would_not_split(searched: Searc
     ],
 )
 def test_a_split_needs_both_surprise_and_a_boundary(children: int, p: float, boundary: float, outcome: str) -> None:
-    assert judged(Trial(children, 0, [], 1.0, math.log(p), boundary, 1.0)) == outcome
+    assert judged(NodeTrial(children, 0, [], 1.0, math.log(p), boundary, 1.0)) == outcome
 
 
 def test_nats_of_a_split_are_those_of_its_views(searched: Searched, tree: Hierarchy) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..data.datasets import Dataset
     from ..runs.deepening import Deepened
     from ..runs.folder import RunFolder
-    from ..search.hypotheses import Request
+    from ..search.hypotheses import RoundRequest
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def images_of(run: RunFolder, source: str | None, data_dir: Path | None, console
     return load_images(where, data_dir or saved, description.reading, console, description.shape)
 
 
-def deepen(run: RunFolder, dataset: Dataset, request: Request, console: Console) -> None:
+def deepen(run: RunFolder, dataset: Dataset, request: RoundRequest, console: Console) -> None:
     """Work through the rounds and print what was found."""
     from ..runs.deepening import deepen_run
 

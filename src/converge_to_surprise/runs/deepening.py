@@ -20,7 +20,7 @@ from ..model import model_file
 from ..model.cluster_model import Model
 from ..model.hierarchy import Hierarchy, path_text
 from ..model.hierarchy import Path as TreePath
-from ..search.hypotheses import Request, Searched, deepen
+from ..search.hypotheses import RoundRequest, Searched, deepen
 from ..search.restarts import Fitted
 from ..search.threads import torch_threads
 from .annotations import add_split, saved_tree_marks
@@ -44,17 +44,17 @@ class Deepened(NamedTuple):
     """As in result.json."""
 
 
-def wanted_rounds(config: Config, tree: Hierarchy | None) -> Request | None:
+def wanted_rounds(config: Config, tree: Hierarchy | None) -> RoundRequest | None:
     """The rounds that a run was begun with and does not have yet; None if there are none."""
     done = 0 if tree is None else tree.rounds
     if config.rounds == 0 or (tree is not None and tree.finished):
         return None
     if config.rounds == "auto":
-        return Request(None)
-    return Request(config.rounds - done) if config.rounds > done else None
+        return RoundRequest(None)
+    return RoundRequest(config.rounds - done) if config.rounds > done else None
 
 
-def deepen_run(run: RunFolder, dataset: Dataset, request: Request, told: Told = lambda tree: None) -> Deepened:
+def deepen_run(run: RunFolder, dataset: Dataset, request: RoundRequest, told: Told = lambda tree: None) -> Deepened:
     """Work through the rounds and write labels and result again. The clusters themselves stay as they are."""
     with run.locked():
         model = _whole_model(run)
@@ -75,7 +75,7 @@ def split_by_hand(run: RunFolder, dataset: Dataset, path: TreePath) -> Deepened:
         if path in known and path not in saved_tree_marks(run).splits:
             add_split(run, path)
             return rewrite_tree(run, dataset)
-        found = deepen_run(run, dataset, Request(1, (path,), by_hand=True))
+        found = deepen_run(run, dataset, RoundRequest(1, (path,), by_hand=True))
         model = _whole_model(run)
         if model.hierarchy is None or path not in model.hierarchy.by_hand:
             raise ValueError(f"cluster {path_text(path)} cannot be split: {_why_not(found.tree, path)}")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ..config.checks import is_number
 from ..core.metrics import normalized_mutual_information
-from ..model.hierarchy import Hierarchy, Node, Outcome, Path, at_depth
+from ..model.hierarchy import Hierarchy, Node, Path, at_depth
 from ..model.hierarchy_data import node_data
 
 Classes = npt.NDArray[np.int64]
@@ -69,20 +68,6 @@ def described_hypotheses(tree: Hierarchy, rows: Sequence[Row]) -> dict[str, Any]
         "nodes": [node_data(node) for node in tree.nodes],
         "finished": tree.finished,
     }
-
-
-def are_hypotheses(value: object) -> bool:
-    """Whether plain data are those of rounds."""
-    if not isinstance(value, dict) or not isinstance(value.get("finished"), bool):
-        return False
-    rounds, nodes = value.get("rounds"), value.get("nodes")
-    if not isinstance(rounds, list) or not isinstance(nodes, list):
-        return False
-    rows_fit = all(isinstance(row, dict) and row.keys() == set(Row._fields) for row in rounds)
-    numbers = all(is_number(cell) or (name == "nmi" and cell is None) for row in rounds for name, cell in row.items())
-    outcomes = get_args(Outcome)
-    nodes_fit = all(isinstance(node, dict) and node.keys() == set(Node._fields) for node in nodes)
-    return rows_fit and numbers and nodes_fit and all(node["outcome"] in outcomes for node in nodes)
 
 
 def ending(tree: Hierarchy) -> str:

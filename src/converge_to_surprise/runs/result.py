@@ -10,7 +10,6 @@ from ..config.checks import is_number
 from ..config.storage import read_json
 from ..model.merge_tree import Level
 from ..model.verdict import Strength, Verdict
-from .hypothesis_table import are_hypotheses
 
 
 def read_result(path: Path) -> dict[str, Any]:
@@ -39,6 +38,20 @@ def read_result(path: Path) -> dict[str, Any]:
 
 def _has_figures(row: dict[str, Any]) -> bool:
     return is_number(row.get("nats")) and isinstance(row.get("size"), int) and row["size"] >= 0
+
+
+def are_hypotheses(value: object) -> bool:
+    """Whether plain data are those of rounds; see ``hypothesis_table.py``."""
+    if not isinstance(value, dict) or not isinstance(value.get("finished"), bool):
+        return False
+    rounds, nodes = value.get("rounds"), value.get("nodes")
+    if not isinstance(rounds, list) or not isinstance(nodes, list) or not rounds:
+        return False
+    names = {"round", "tried", "splits", "leaves", "nats", "nmi"}
+    known = all(isinstance(row, dict) and row.keys() == names for row in rounds)
+    if not known or not all(is_number(cell) or (n == "nmi" and cell is None) for r in rounds for n, cell in r.items()):
+        return False
+    return all(isinstance(node, dict) and isinstance(node.get("path"), str) for node in nodes)
 
 
 def _are_initializations(value: object) -> bool:

@@ -24,7 +24,7 @@ from ..model.confidence import sharpness_of
 from ..model.hierarchy import Hierarchy, Node, Outcome, Path, Split, path_text
 from .node_bank import ViewBank, view_bank
 from .node_heads import NodeHeads, NodeImages, train_heads
-from .node_split import MIN_BOUNDARY, Trial, try_node
+from .node_split import MIN_BOUNDARY, NodeTrial, try_node
 from .node_start import node_images
 
 LEVEL = 0.01
@@ -84,7 +84,7 @@ def check_model(model: Model) -> None:
 
 
 @dataclass(frozen=True)
-class Request:
+class RoundRequest:
     """What is to be opened."""
 
     rounds: int | None = None
@@ -95,7 +95,7 @@ class Request:
     """Split these nodes as well as they can be, even if the split would not be accepted."""
 
 
-def deepen(searched: Searched, request: Request) -> Iterator[Hierarchy]:
+def deepen(searched: Searched, request: RoundRequest) -> Iterator[Hierarchy]:
     """The tree after each further round; the last one is finished, unless the rounds ran out."""
     hierarchy = searched.model.hierarchy or Hierarchy()
     begun = hierarchy.rounds
@@ -107,7 +107,7 @@ def deepen(searched: Searched, request: Request) -> Iterator[Hierarchy]:
             return
 
 
-def next_round(searched: Searched, hierarchy: Hierarchy, request: Request) -> Hierarchy:
+def next_round(searched: Searched, hierarchy: Hierarchy, request: RoundRequest) -> Hierarchy:
     """The tree after one more round: every leaf that was not tried yet is tried."""
     number, leaves = hierarchy.rounds + 1, searched.leaves(hierarchy)
     wanted = _to_try(searched, hierarchy, leaves, request)
@@ -139,7 +139,7 @@ def next_round(searched: Searched, hierarchy: Hierarchy, request: Request) -> Hi
     return Hierarchy((*hierarchy.splits, *splits), (*hierarchy.nodes, *order), ended)
 
 
-def _to_try(searched: Searched, hierarchy: Hierarchy, leaves: list[Path], request: Request) -> list[Path]:
+def _to_try(searched: Searched, hierarchy: Hierarchy, leaves: list[Path], request: RoundRequest) -> list[Path]:
     """The leaves of the next round, in order. A person may ask again for one that was not split."""
     present = sorted(set(leaves))
     if not request.only:
@@ -172,7 +172,7 @@ def _too_few(path: Path, number: int, searched: Searched, rows: Tensor) -> Node:
     return Node(path, number, len(rows), held, "too few images", 1, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 
 
-def judged(trial: Trial, by_hand: bool = False) -> Outcome:
+def judged(trial: NodeTrial, by_hand: bool = False) -> Outcome:
     """Whether a trial is a split, and if not why; its p-value is already corrected."""
     if trial.n_children < 2:
         return "one group"
@@ -185,7 +185,7 @@ def judged(trial: Trial, by_hand: bool = False) -> Outcome:
     return "split"
 
 
-def _split(bank: ViewBank, heads: NodeHeads, node: int, images: NodeImages, trial: Trial, path: Path) -> Split:
+def _split(bank: ViewBank, heads: NodeHeads, node: int, images: NodeImages, trial: NodeTrial, path: Path) -> Split:
     """The selected head of a node with its confidence: how surely an augmented view gets the same output."""
     weight, bias = heads.weight[node, trial.head].clone(), heads.bias[node, trial.head].clone()
     split = Split(path, weight, bias, tuple(trial.groups), 1.0)
@@ -202,7 +202,7 @@ class Tried(NamedTuple):
     number: int
     rows: Tensor
     held_out: Tensor
-    trial: Trial
+    trial: NodeTrial
     outcome: Outcome
 
 
@@ -222,10 +222,10 @@ def _described(bank: ViewBank, tried: Tried, split: Split) -> Node:
     )  # fmt: skip
 
 
-def request_of(rounds: int | str | None, only: Sequence[Path] = ()) -> Request:
+def request_of(rounds: int | str | None, only: Sequence[Path] = ()) -> RoundRequest:
     """The request of a user's rounds: a number, or "auto" for as many as find something."""
     if rounds == "auto" or rounds is None:
-        return Request(None, tuple(only))
+        return RoundRequest(None, tuple(only))
     if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
         raise ValueError(f"rounds is {rounds!r}; it must be a whole number of at least 1, or auto")
-    return Request(rounds, tuple(only))
+    return RoundRequest(rounds, tuple(only))

@@ -34,7 +34,7 @@ MIN_FRACTION = 0.05
 """Sub-clusters with a smaller fraction of the views of their node are dissolved."""
 
 
-class Trial(NamedTuple):
+class NodeTrial(NamedTuple):
     """What was found at a node."""
 
     n_children: int
@@ -52,13 +52,13 @@ class Trial(NamedTuple):
     """Fraction of the held-out images whose views agree on the sub-cluster."""
 
 
-NOTHING = Trial(1, 0, [0] * OUTPUTS, 0.0, 0.0, 0.0, 1.0)
+NOTHING = NodeTrial(1, 0, [0] * OUTPUTS, 0.0, 0.0, 0.0, 1.0)
 """All heads put the whole node into one sub-cluster."""
 
 
 def try_node(
     bank: ViewBank, heads: NodeHeads, node: int, images: NodeImages, held_out: Tensor, config: Config
-) -> Trial:
+) -> NodeTrial:
     """The best split of a node, and the test of it. ``held_out``: places of its held-out images in the bank."""
     found = _merged(bank, heads, node, images, config)
     if found is None:
@@ -74,7 +74,7 @@ def try_node(
     wide = grouped(bank.wide[held_out]).flatten(0, 1)
     joint = surprise.joint_counts(wide[:, 0], wide[:, 1], children).double().numpy()
     weakest = boundaries((joint + joint.T) / 2)[np.triu_indices(children, 1)].min()
-    return Trial(
+    return NodeTrial(
         children,
         found.head,
         groups,
