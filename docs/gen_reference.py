@@ -24,7 +24,7 @@ from typing import Any
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER.parent / "src"
 COMMANDS = (
-    "fit", "resume", "show", "evaluate", "predict", "similar", "sort", "export", "report", "relabel", "compare",
+    "fit", "resume", "deepen", "split", "show", "evaluate", "predict", "similar", "sort", "export", "report", "relabel", "compare",
     "backbones", "reproduce",
 )  # fmt: skip
 WIDTH = 78
