@@ -41,7 +41,7 @@ from converge_to_surprise.search.restarts import Restarts
 
 FILE = rows.RESULTS / "hypotheses.csv"
 P_VALUES = rows.RESULTS / "hypotheses-null.csv"
-MADE = 600
+MADE = 800
 """Images of the made set."""
 SHORT = (
     "graph 1=graph:20",

@@ -1,4 +1,4 @@
-"""The figure of docs/explanation/hypotheses.md: the tree that is found in the made set, and the p-values where H1 is true.
+"""The figure of docs/explanation/hypotheses.md: the tree that is found in the made set, and p-values where H1 is true.
 
     python benchmarks/hypotheses_figure.py
 

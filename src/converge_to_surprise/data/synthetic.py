@@ -24,11 +24,11 @@ FINE = 4
 """Points per pixel and side at which shapes are drawn."""
 NESTED_TREE: dict[str, tuple[int, ...]] = {"disc": (2,), "square": (2, 2), "cross": (), "bar": ()}
 """The made tree: what divides the images of each shape. disc: texture. square: texture, crossed with the position of a
-mark. cross: nothing, it is filled with noise. bar: nothing, it is plain."""
+hole. cross: nothing, it is filled with noise. bar: nothing, it is plain."""
 
 
 def nested_images(count: int, side: int = 20, seed: int = 0) -> tuple[Tensor, npt.NDArray[np.int64], list[str]]:
-    """Images whose tree of clusters is known: shape, then texture, crossed with the position of a mark.
+    """Images whose tree of clusters is known: shape, then texture, crossed with the position of a hole.
 
     uint8 (N, 1, H, W); for every image its leaf; for every leaf its path, as in "disc/1".
     """
@@ -56,7 +56,7 @@ def _draw(image: npt.NDArray[np.float64], shape: str, parts: list[int], rng: np.
     y, x, size = y - row, x - column, 0.3 * side * rng.uniform(0.95, 1.05)
     inside = {
         "disc": y * y + x * x <= size * size,
-        "square": (abs(y) <= 0.8 * size) & (abs(x) <= 0.8 * size),
+        "square": (abs(y) <= 0.85 * size) & (abs(x) <= 0.85 * size),
         "cross": ((abs(y) <= 0.4 * size) | (abs(x) <= 0.4 * size)) & (abs(y) <= 1.2 * size) & (abs(x) <= 1.2 * size),
         "bar": (abs(y) <= 0.45 * size) & (abs(x) <= 1.3 * size),
     }[shape]
@@ -67,5 +67,5 @@ def _draw(image: npt.NDArray[np.float64], shape: str, parts: list[int], rng: np.
         value = np.where(np.sin(np.pi * (y if parts[0] else x) / 2) > 0, 210.0, 100.0)
     shown = np.where(inside, value, 0.0)
     if len(parts) > 1:
-        shown[(abs(y - (1.15 if parts[1] else -1.15) * size) <= 1.2) & (abs(x) <= 1.2)] = 255
+        shown[(abs(y - (0.42 if parts[1] else -0.42) * size) <= 1.7) & (abs(x) <= 1.7)] = 0  # within, so no crop loses it
     image += shown.reshape(side, FINE, side, FINE).mean((1, 3))
