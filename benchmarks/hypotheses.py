@@ -4,6 +4,7 @@ real pictures, and does the test keep its level where the hypothesis is true?
     python benchmarks/hypotheses.py made --seeds 5
     python benchmarks/hypotheses.py real usps [--images 4000] [--seed 0]
     python benchmarks/hypotheses.py real FILE.npz|FOLDER [--augmentation mnist]
+    python benchmarks/hypotheses.py run RUN
     python benchmarks/hypotheses.py null --rounds 20 [--nodes classes|clusters]
 
 One row per run in benchmarks/results/hypotheses.csv; the p-values of ``null`` are in hypotheses-null.csv. Classes serve
@@ -14,6 +15,8 @@ the chessboard from one picture, black ones from the other. Given the class the 
 from __future__ import annotations
 
 import argparse
+import shutil
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +41,8 @@ from converge_to_surprise.data.synthetic import nested_images
 from converge_to_surprise.model import model_file
 from converge_to_surprise.model.cluster_model import Model
 from converge_to_surprise.model.hierarchy import Hierarchy, path_text
+from converge_to_surprise.runs.deepening import deepen_run
+from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.hypothesis_table import hypothesis_rows
 from converge_to_surprise.search.hypotheses import LEVEL, RoundRequest, Searched, deepen, next_round
 from converge_to_surprise.search.node_split import MIN_BOUNDARY
@@ -132,6 +137,26 @@ def real(source: str, seed: int, most: int, augmentation: str) -> dict[str, Any]
     return measure(canonical(source) or Path(source).stem, images, store.labels[chosen], config)
 
 
+def deepened(folder: Path) -> dict[str, Any]:
+    """A copy of a finished run with everything that its rounds find."""
+    with tempfile.TemporaryDirectory() as place:
+        run = RunFolder(Path(shutil.copytree(folder, Path(place) / "run")))
+        description = run.description()
+        dataset = datasets.load(description.source, None, description.reading, shape=description.shape)
+        began = time.perf_counter()
+        found = deepen_run(run, dataset, RoundRequest())
+    table = found.table["rounds"]
+    for node in found.tree.nodes:
+        print(" ", path_text(node.path), node.outcome, node.n_children, f"phi {node.boundary:.2f}", flush=True)
+    known = [row["nmi"] for row in table if row["nmi"] is not None]
+    return {
+        "what": "tree", "set": folder.name, "seed": description.config.seed, "images": description.images,
+        **{name: " ".join(f"{row[name]:.0f}" for row in table) for name in ("tried", "splits", "leaves", "nats")},
+        "nmi": " ".join(f"{value:.4f}" for value in known), "nmi_leaves": known[-1] if known else None,
+        "finished": int(found.tree.finished), "rounds_seconds": round(time.perf_counter() - began, 1),
+    }  # fmt: skip
+
+
 def composite(images: Tensor, rng: np.random.Generator) -> Tensor:
     """Every image with the black squares of another one."""
     partner = torch.from_numpy(rng.permutation(len(images)))
@@ -186,7 +211,7 @@ def _save_p_values(nodes: str, logs: list[float]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("made", "real", "null"))
+    parser.add_argument("what", choices=("made", "real", "run", "null"))
     parser.add_argument("source", nargs="?")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=1)
@@ -200,6 +225,8 @@ def main() -> None:
     for seed in range(given.seed, given.seed + given.seeds):
         if given.what == "made":
             row = made(seed)
+        elif given.what == "run":
+            row = deepened(Path(given.source))
         elif given.what == "null":
             row = null(given.rounds, given.nodes, given.model)
         else:

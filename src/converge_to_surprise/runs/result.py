@@ -94,6 +94,20 @@ def levels_of(result: dict[str, Any]) -> str:
     return levels_text(levels, merged["n_clusters"]).removeprefix("levels: ")
 
 
+def hypotheses_text(result: dict[str, Any]) -> str:
+    """What the rounds of a result that was read found; empty if there were none.
+
+    >>> rows = [{"leaves": 4, "splits": 1}, {"leaves": 8, "splits": 2}, {"leaves": 8, "splits": 0}]
+    >>> hypotheses_text({"hypotheses": {"rounds": rows, "finished": True}})
+    '8 leaves after 2 rounds; no further surprise found'
+    """
+    if (found := result.get("hypotheses")) is None:
+        return ""
+    rounds = len(found["rounds"]) - 1
+    text = f"{found['rounds'][-1]['leaves']} leaves after {rounds} round{'s' * (rounds != 1)}"
+    return f"{text}; no further surprise found" if found["finished"] else text
+
+
 def levels_text(levels: Sequence[Level], n_clusters: int) -> str:
     """The numbers of clusters at which a clustering is stable; empty if there is no other than the selected one.
 
