@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from support.trees import FEATURES, tree_items, tree_model
+from support.known_trees import FEATURES, tree_items, tree_model
 
 from converge_to_surprise.model import model_file
 from converge_to_surprise.model.carried_names import Annotations

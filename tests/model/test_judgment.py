@@ -21,8 +21,8 @@ def assessed(n_clusters: int, surprising: int | None = None, agreement: float = 
     return Assessment(labels, labels, list(range(n_clusters)), measures, rows, None)
 
 
-def merged(n_clusters: int, agreement: float = 0.97, boundary: float = 0.9) -> MergeResult:
-    level = Level(n_clusters, 1.0, 2.0, agreement, boundary)
+def merged(n_clusters: int, agreement: float = 0.97, strength: float = 0.9) -> MergeResult:
+    level = Level(n_clusters, 1.0, 2.0, agreement, strength)
     return MergeResult(n_clusters, 0, list(range(n_clusters)), [], {}, [], [], [level])
 
 
@@ -37,7 +37,7 @@ def test_clusters_that_hold_are_strong() -> None:
     ("assessment", "result", "explained", "reason"),
     [
         (assessed(5), merged(5, agreement=0.6), 0.3, "found different clusters (agreement 0.60)"),
-        (assessed(5), merged(5, boundary=0.4), 0.3, "weakest boundary does not hold (0.40)"),
+        (assessed(5), merged(5, strength=0.7), 0.3, "the splits between clusters hardly hold (0.70)"),
         (assessed(5, agreement=0.7), merged(5), 0.3, "both views agree for 70% of the images only"),
         (assessed(4), merged(5), 0.3, "1 clusters were lost in refining"),
         (assessed(2), merged(2), 0.97, "light and color alone tell the clusters apart (97%)"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.digit_run import make_run, write_source
-from support.trees import with_tree
+from support.known_trees import with_tree
 
 from converge_to_surprise import cli
 from converge_to_surprise.data import datasets

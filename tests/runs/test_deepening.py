@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.known_trees import tree_items, with_tree
 from support.picture_run import call, fit_pictures, make_pictures, refused, table
-from support.trees import tree_items, with_tree
 
 from converge_to_surprise import SurpriseClustering
 from converge_to_surprise.core.metrics import adjusted_rand_index

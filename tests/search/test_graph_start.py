@@ -14,10 +14,12 @@ from support.configs import timeless
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Relaxed, Stage
+from converge_to_surprise.config.stage import StageKind
 from converge_to_surprise.core.metrics import adjusted_rand_index
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.network import ResNet9
 from converge_to_surprise.search import graph_start
+from converge_to_surprise.search.schedule import Step
 from converge_to_surprise.search.trainer import Trainer
 
 STAGES = (
@@ -44,7 +46,7 @@ def settings(**changes: object) -> Config:
 
 def test_islands_of_neighbors_are_clusters_the_largest_first() -> None:
     neighbors, classes = islands([60, 40, 20])
-    found = graph_start.cluster_graph(neighbors, settings(resolutions=(0.01, 0.02)), 0)
+    found = graph_start.cluster_graph(neighbors, torch.arange(120), settings(resolutions=(0.01, 0.02)), 0)
     assert found.shape == (120, 4)
     for column in found.T.numpy():
         assert adjusted_rand_index(column, classes) == pytest.approx(1.0)
@@ -54,13 +56,13 @@ def test_islands_of_neighbors_are_clusters_the_largest_first() -> None:
 def test_finer_heads_have_more_clusters_and_the_same_seed_the_same_ones() -> None:
     images, _ = striped_images(200)
     trainer = Trainer(images, Config(schedule=STAGES, relaxed=Relaxed(heads=4, batch_size=40), threads=1))
-    near = trainer._nearest_by_pixels()
+    near = trainer._nearest_neighbors()
     config = settings()
-    found = graph_start.cluster_graph(near, config, 3)
+    found = graph_start.cluster_graph(near, torch.arange(200), config, 3)
     counts = (found.amax(0) + 1).tolist()
     assert counts == sorted(counts)
     assert counts[-1] > counts[0]
-    assert torch.equal(found, graph_start.cluster_graph(near, config, 3))
+    assert torch.equal(found, graph_start.cluster_graph(near, torch.arange(200), config, 3))
 
 
 def test_the_resolutions_have_equal_ratios() -> None:
@@ -147,7 +149,42 @@ def test_later_graphs_are_of_features(small: Config) -> None:
     for record in trainer.run():
         assert trainer.neighbors is not None
         tables[record.stage] = trainer.neighbors.clone()
-    assert torch.equal(tables["graph 1"], trainer._nearest_by_pixels())
+    assert torch.equal(tables["graph 1"], trainer._nearest_neighbors())
     assert torch.equal(tables["search 1"], tables["graph 1"])
     assert not torch.equal(tables["graph 2"], tables["graph 1"])
     assert torch.equal(tables["search 2"], tables["graph 2"])
+
+
+def test_near_duplicates_are_one_node_of_the_graph() -> None:
+    """Pairs of copies that are linked to each other alone would be islands; as one node they have the links of the
+    first.
+    """
+    near, islands_of = islands([60, 40, 20])
+    copies, classes = torch.arange(240) // 2 * 2, islands_of.repeat(2)
+    neighbors = (2 * near).repeat_interleave(2, 0)
+    neighbors[1::2] = torch.arange(0, 240, 2)[:, None]  # the second of a pair has links to the first only
+    found = graph_start.cluster_graph(neighbors, copies, settings(resolutions=(0.01, 0.02)), 0)
+    assert torch.equal(found[::2], found[1::2])
+    for column in found.T.numpy():
+        assert adjusted_rand_index(column, classes) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("kind", "clusters"), [("relaxed", 30), ("graph", 30), ("refine", 8)])
+def test_batches_grow_with_the_number_of_clusters(
+    kind: StageKind, clusters: int, small: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch has room for some images of every cluster, if the pictures are small."""
+    images, _ = striped_images(400)
+    trainer = Trainer(images, replace(small, max_clusters=8, relaxed=Relaxed(heads=2, batch_size=40)))
+    trainer.targets = torch.stack([torch.arange(400) % 30, torch.arange(400)], 1)
+    step = Step(5, kind, kind, 0, 0, 10, False, 5, 0.5)
+    own = torch.arange(40)
+    monkeypatch.setattr("converge_to_surprise.search.trainer.PER_CLUSTER", 10)
+    found = trainer._enlarged(own, step)
+    assert len(found) == 10 * clusters
+    assert torch.equal(found[:40], own)
+    assert torch.equal(found, trainer._enlarged(own, step)), "the same images after an interruption"
+    monkeypatch.setattr("converge_to_surprise.search.trainer.ENLARGED_NUMBERS", 50 * images[0].numel())
+    assert len(trainer._enlarged(own, step)) == 50
+    trainer.targets = torch.zeros(400, 2, dtype=torch.long)
+    assert kind == "refine" or torch.equal(trainer._enlarged(own, step), own)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from support.trees import tree_items, tree_model
+from support.known_trees import tree_items, tree_model
 
 from converge_to_surprise.core.metrics import adjusted_rand_index
 from converge_to_surprise.model.hierarchy import Hierarchy, path_text

@@ -274,12 +274,6 @@ class Merge:
     """Pairs of strongly augmented views of one image that test the boundaries."""
     neighbor_pairs: int = 32_000
     """Pairs of views of an image and one of its nearest neighbors that test the boundaries."""
-    linkage: Literal["boundary", "information"] = "boundary"
-    """Which two clusters are merged next. boundary: those with the weakest boundary. information: those whose merge
-    loses least of the information that the cluster of an image carries about that of its neighbor."""
-    evidence: Literal["step", "agreement"] = "step"
-    """What the number of clusters is read from. agreement: where heads agree and boundaries hold. step: also that one
-    cluster more would need a far weaker boundary."""
     min_cluster_fraction: float = 0.005
     """Clusters with a smaller fraction of the views are dissolved."""
 

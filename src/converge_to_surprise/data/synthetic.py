@@ -67,5 +67,7 @@ def _draw(image: npt.NDArray[np.float64], shape: str, parts: list[int], rng: np.
         value = np.where(np.sin(np.pi * (y if parts[0] else x) / 2) > 0, 210.0, 100.0)
     shown = np.where(inside, value, 0.0)
     if len(parts) > 1:
-        shown[(abs(y - (0.42 if parts[1] else -0.42) * size) <= 1.7) & (abs(x) <= 1.7)] = 0  # within, so no crop loses it
+        shown[(abs(y - (0.42 if parts[1] else -0.42) * size) <= 1.7) & (abs(x) <= 1.7)] = (
+            0  # within, so no crop loses it
+        )
     image += shown.reshape(side, FINE, side, FINE).mean((1, 3))

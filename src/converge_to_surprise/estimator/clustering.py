@@ -132,8 +132,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         own cluster than to the second one), rank, image (its position in X), confidence, second, second_confidence; up
         to five of each kind per cluster
     merge_tree_ : list of merges (into, merged, phi), weakest boundary first
-    levels_ : list of the numbers of clusters at which the clustering is stable, most evidence first, each with
-        n_clusters, evidence, information, agreement and boundary; ``cut(levels_[1])`` cuts at the second one
+    levels_ : list of the numbers of clusters at which the clustering is stable, the selected one first, each
+        with n_clusters, evidence, information, agreement and strength; ``cut(levels_[1])`` cuts at the second one
     hierarchy_ : list of one dict per node of the tree of clusters: path ("3" or "3/1"), parent, size, children (paths),
         name, nats (what its split explains), outcome ("split", or why not) and why, a sentence; outcome is None where
         no sub-clusters were searched. ``labels_at(depth)`` has the paths of the training images

@@ -19,13 +19,11 @@ from torch import Tensor
 from ..config.images import InputKind
 from ..core.views import to_float
 from .assessment import Assessment
-from .merge_tree import LITTLE_EVIDENCE, Level, MergeResult
+from .merge_tree import HOLDS, Level, MergeResult
 from .verdict import Verdict
 
 AGREEMENT = 0.85
 """Adjusted Rand index between heads from which on they found the same clusters."""
-BOUNDARY = 0.6
-"""phi coefficient from which on the weakest boundary holds."""
 VIEWS_AGREE = 0.8
 """Fraction of images whose two views get the same cluster."""
 EXPLAINED = 0.9
@@ -54,7 +52,7 @@ def judge(
     reasons = [f"both views agree for {assessment.measures.agreement:.0%} of the images"]
     if level is not None:
         reasons.insert(0, f"independent heads agree ({level.agreement:.2f})")
-        reasons.append(f"the weakest boundary holds ({level.boundary:.2f})")
+        reasons.append(f"the weakest split between clusters holds ({level.strength:.2f})")
     return Verdict("strong", reasons, [])
 
 
@@ -67,12 +65,10 @@ def _doubts(
     assessment: Assessment, merge_result: MergeResult | None, level: Level | None, explained: float
 ) -> list[str]:
     doubts = []
-    if level is not None and level.evidence < LITTLE_EVIDENCE:
-        doubts.append(f"there is little evidence for {level.n_clusters} clusters, they may be parts of one")
+    if level is not None and level.strength < HOLDS:
+        doubts.append(f"the splits between clusters hardly hold ({level.strength:.2f}), they may be parts of one")
     if level is not None and level.agreement < AGREEMENT:
         doubts.append(f"independent heads found different clusters (agreement {level.agreement:.2f})")
-    if level is not None and level.boundary < BOUNDARY:
-        doubts.append(f"the weakest boundary does not hold ({level.boundary:.2f})")
     if assessment.measures.agreement < VIEWS_AGREE:
         doubts.append(f"both views agree for {assessment.measures.agreement:.0%} of the images only")
     if merge_result is not None and len(assessment.clusters) < merge_result.n_clusters:

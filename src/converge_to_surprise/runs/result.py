@@ -112,17 +112,19 @@ def levels_text(levels: Sequence[Level], n_clusters: int) -> str:
     """The numbers of clusters at which a clustering is stable; empty if there is no other than the selected one.
 
     >>> levels_text([Level(10, 1.2, 2.1, 0.97, 0.8), Level(4, 0.9, 1.2, 0.99, 0.9)], 10)
-    'levels: 10 clusters (selected, evidence 1.20), 4 (0.90)'
-    >>> levels_text([Level(1, 1.2, 0, 1, 1), Level(4, 0.9, 1.2, 0.99, 0.9)], 1)
-    'levels: 1 cluster (selected, evidence 1.20), 4 (0.90)'
+    'levels: 10 clusters (selected; its splits hold 0.80), 4 (0.90)'
+    >>> levels_text([Level(1, 0, 0, 1, 1), Level(4, 0.9, 1.2, 0.99, 0.6)], 1)
+    'levels: 1 cluster (selected), 4 (0.60)'
     """
     if all(level.n_clusters == n_clusters for level in levels):
         return ""
     parts: list[str] = []
     for level in levels:
-        chosen = "selected, evidence " if level.n_clusters == n_clusters else ""
         unit = "" if parts else " cluster" if level.n_clusters == 1 else " clusters"
-        parts.append(f"{level.n_clusters}{unit} ({chosen}{level.evidence:.2f})")
+        words = ["selected"] if level.n_clusters == n_clusters else []
+        if level.n_clusters > 1:
+            words.append(f"{'its splits hold ' if words else ''}{level.strength:.2f}")
+        parts.append(f"{level.n_clusters}{unit} ({'; '.join(words)})" if words else f"{level.n_clusters}{unit}")
     return f"levels: {', '.join(parts)}"
 
 

@@ -8,7 +8,6 @@ so that in large nodes H1 alone is nearly always rejected.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,19 +18,14 @@ from torch import Tensor
 from ..config import Config
 from ..core import rng, surprise
 from ..core.conditional import log_p_value
-from .granularity import evidence_curve
-from .merge import boundaries, build_merge_tree, select_head
 from .node_bank import COPIES, ViewBank
 from .node_heads import OUTPUTS, NodeHeads, NodeImages
+from .node_merge import Merged, boundaries, merge_node
 
 PAIRS = 2_000
 """Pairs of each kind that test the boundaries of a node, at most."""
 MIN_BOUNDARY = 0.5
 """phi that the weakest boundary of a split must have on held-out images."""
-CLEAR_BOUNDARY = 0.65
-"""The same on the images of the search, where boundaries look stronger than they are."""
-MIN_FRACTION = 0.05
-"""Sub-clusters with a smaller fraction of the views of their node are dissolved."""
 
 
 class NodeTrial(NamedTuple):
@@ -85,32 +79,11 @@ def try_node(
     )
 
 
-class _Merged(NamedTuple):
-    head: int
-    groups: list[int]
-    agreement: float
-
-
-def _merged(bank: ViewBank, heads: NodeHeads, node: int, images: NodeImages, config: Config) -> _Merged | None:
+def _merged(bank: ViewBank, heads: NodeHeads, node: int, images: NodeImages, config: Config) -> Merged | None:
     """The selected head and its sub-clusters: as many as hold a boundary in most heads, 2 if not even those do."""
-    rows = images.rows
     near, tables = _pair_tables(bank, heads, node, images, config.seed)
-    settings = replace(config.merge, min_cluster_fraction=MIN_FRACTION)
-    trees = [build_merge_tree(table, settings) for table in tables]
-    if max(tree.n_clusters for tree in trees) < 2:
-        return None
-    labels = heads.labels(node, bank.mean[rows]).numpy()
-    curve = {level.n_clusters: level for level in evidence_curve(trees, labels)}
-    holding = [level.n_clusters for level in curve.values() if level.boundary >= CLEAR_BOUNDARY]
-    n_children = max(holding, default=2)
-    result = select_head(trees, near, labels, replace(config, n_clusters=n_children, merge=settings))
-    merged = np.array(trees[result.head].groups(result.n_clusters))
-    sizes = np.bincount(merged[labels[:, result.head]], minlength=OUTPUTS)
-    order = sorted(result.outputs, key=lambda output: (-sizes[output], output))
-    # Outputs that never won join the largest sub-cluster.
-    groups = [order.index(group) if group in order else 0 for group in merged.tolist()]
-    agreement = curve[n_children].agreement if n_children in curve else 0.0
-    return _Merged(result.head, groups, agreement)
+    labels = heads.labels(node, bank.mean[images.rows]).numpy()
+    return merge_node(tables, near, labels)
 
 
 def _pair_tables(

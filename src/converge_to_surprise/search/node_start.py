@@ -29,6 +29,6 @@ def node_images(bank: ViewBank, rows: Tensor, node: int, config: Config, threads
     points = Whitening.of(mean)(mean)
     near = exact_neighbors(points, min(LINKS, len(rows) - 1), threads)
     graph = replace(config, relaxed=replace(config.relaxed, heads=HEADS, resolutions=RESOLUTIONS))
-    found = cluster_graph(near, graph, node)
+    found = cluster_graph(near, torch.arange(len(rows)), graph, node)
     targets = torch.where(found < OUTPUTS, found, UNASSIGNED)
     return NodeImages(rows, near[:, :NEIGHBORS], targets)

@@ -28,7 +28,19 @@ from ..model.backbone import Backbone
 from ..model.inference import logits_of, view_features
 from ..model.network import ClusterNetwork, flatten, load_flat
 from ..model.precision import exact, multiplying
-from . import consolidate, evolution, graph_start, guided, head_fusion, merge, neighbors, population, relaxed, schedule
+from . import (
+    consolidate,
+    copies,
+    evolution,
+    graph_start,
+    guided,
+    head_fusion,
+    merge,
+    neighbors,
+    population,
+    relaxed,
+    schedule,
+)
 from .chunking import resolve_hardware
 from .initialization import initial_network
 from .optimizer import Optimizer
@@ -38,7 +50,11 @@ from .threads import available_threads, thread_pool, torch_threads
 
 SYNC_EVERY = 100
 """Steps after which the processes of a group compare their weights."""
-AGREEMENT_SAMPLE = 3000
+PER_CLUSTER = 24
+"""Images in a batch of the relaxed search for each cluster that the coarsest head starts from."""
+ENLARGED_NUMBERS = 2**22
+"""Pixels, over all channels, up to which a batch is enlarged for that: memory stays as it was planned."""
+AGREEMENT_SAMPLE = 10_000
 """Images on which the agreement between heads is measured."""
 
 
@@ -72,6 +88,8 @@ class Trainer:
         """What spans the subspace of guided evolution."""
         self.targets: Tensor | None = None
         """The clusters that the heads imitate in a graph stage, and started from afterwards. (N, heads)"""
+        self.copies: Tensor | None = None
+        """The first image of each image's group of near-duplicates. (N,)"""
         self.merge_features: Tensor | None = None
         """Both views' features of all images at the last merge (N, 2, D), unless the run was resumed after it."""
         self._merge_step: int | None = None
@@ -144,7 +162,7 @@ class Trainer:
             self._begin_stage(step)
         assert self.optimizer is not None
         assert self.neighbors is not None
-        positions = schedule.batch_positions(step, self.images, self.config.seed)
+        positions = self._enlarged(schedule.batch_positions(step, self.images, self.config.seed), step)
         generator = rng.torch_generator(self.config.seed, "partners", step.number)
         partners = neighbors.draw_partners(self.neighbors, positions, self.config.relaxed.neighbor_prob, generator)
         whole = len(positions)
@@ -163,49 +181,66 @@ class Trainer:
         both = torch.stack(labels, 1)[..., self.network.heads // 2].cpu()
         return self._measure(*group.gather(both, whole).unbind(1))
 
+    def _enlarged(self, positions: Tensor, step: schedule.Step) -> Tensor:
+        """The positions and as many random ones as the clusters need: those with few images in a batch get lost."""
+        clusters = 0 if self.targets is None else int(self.targets[:, 0].max()) + 1  # the coarsest clustering
+        if step.kind == "refine":
+            clusters = self.network.n_outputs
+        most = ENLARGED_NUMBERS // (self.images[0].numel() * self.config.views.upsample**2)
+        lacking = min(len(self.images), most, PER_CLUSTER * clusters) - len(positions)
+        if lacking <= 0:
+            return positions
+        generator = rng.torch_generator(self.config.seed, "more", step.number)
+        return torch.cat([positions, torch.randint(len(self.images), (lacking,), generator=generator)])
+
     def _begin_stage(self, step: schedule.Step) -> None:
         """What a sequence of gradient steps of one kind needs: neighbors, targets, an optimizer."""
         if step.kind == "refine":
-            self.neighbors = self._nearest_neighbors(step)
+            # Right after the merge the features of the images are known.
+            features = self.merge_features if self._merge_step == step.number - 1 else None
+            self.neighbors = self._nearest_neighbors(self.network, features)
         elif step.kind == "graph":
             self._cluster_neighbor_graph(step)
         elif self.neighbors is None:  # after a graph stage they are known
-            self.neighbors = self._nearest_by_pixels()
+            self.neighbors = self._nearest_neighbors()
         self.optimizer = relaxed.new_optimizer(self.network, self.config)
 
     def _cluster_neighbor_graph(self, step: schedule.Step) -> None:
         """Set the targets of a graph stage: by pixels at the beginning of a run, later by the learned features."""
         settings = self.config.relaxed
-        network = self.network if step.number else None
         count = max(settings.graph_neighbors, settings.neighbors)
-        near = neighbors.nearest_neighbors(self.images, self.config, self.threads, network, count=count)
+        near = self._nearest_neighbors(self.network if step.number else None, count=count)
+        assert self.copies is not None
         self.neighbors = near[:, : settings.neighbors].contiguous()
-        found = graph_start.cluster_graph(near[:, : settings.graph_neighbors], self.config, step.number)
+        links = near[:, : settings.graph_neighbors]
+        found = graph_start.cluster_graph(links, self.copies, self.config, step.number)
         network, self.targets = graph_start.fit_outputs(self.network, found, settings.grow)
         self.networks = Networks(network)
 
-    def _nearest_by_pixels(self) -> Tensor:
-        return neighbors.nearest_neighbors(self.images, self.config, self.threads)
-
-    def _nearest_neighbors(self, step: schedule.Step) -> Tensor:
-        """Neighbors by features. Right after the merge the features of the images are known."""
-        features = self.merge_features if self._merge_step == step.number - 1 else None
-        return neighbors.nearest_neighbors(self.images, self.config, self.threads, self.network, features)
+    def _nearest_neighbors(
+        self, network: ClusterNetwork | None = None, features: Tensor | None = None, count: int | None = None
+    ) -> Tensor:
+        """Neighbors of every image by pixels or by a network's features, none of them its near-duplicate. (N, count)"""
+        search = neighbors.Search(self.config.seed, self.threads)
+        points = neighbors.image_points(self.images, self.config, network, features)
+        if self.copies is None:
+            self.copies = copies.copy_groups(points, search)
+        return copies.neighbors_beyond(points, self.copies, count or self.config.relaxed.neighbors, search)
 
     def _merge(self, step: schedule.Step) -> Measures:
         """Merge the clusters of every head, select a head, and fit one head to the result."""
         if self.neighbors is None:
-            self.neighbors = self._nearest_by_pixels()
+            self.neighbors = self._nearest_neighbors()
         counts = merge.count_boundary_pairs(self.network, self.images, self.neighbors, self.config, step.number)
         tables = (counts.augmented + counts.neighbor).double().numpy()
-        trees = [merge.build_merge_tree(table, self.config.merge) for table in tables]
+        built = [merge.build_merge_tree(table, self.config.merge) for table in tables]
         positions = neighbors.pool_positions(len(self.images), self.config.seed)
         # Everything that follows uses the same views and the same backbone.
         features = view_features(self.network, self.images, self.config.views, positions)
         generator = rng.torch_generator(self.config.seed, "heads", step.number)
         sample = torch.randperm(len(features), generator=generator)[:AGREEMENT_SAMPLE]
         labels = logits_of(self.network, features[sample, 0]).argmax(-1).reshape(len(sample), -1)
-        result = merge.select_head(trees, counts.neighbor, labels.numpy(), self.config)
+        trees, result = merge.select_head(built, counts, labels.numpy(), self.config)
         evidence = head_fusion.Evidence(features, neighbors.links_within(self.neighbors, positions), trees, result)
         fused = head_fusion.fuse_heads(self.network, self.images, evidence, self.config, step.number)
         self.networks = Networks(fused, self.network.select_head(result.head), result)
@@ -255,6 +290,8 @@ class Trainer:
             tensors["neighbors"] = self.neighbors
         if self.targets is not None:
             tensors["targets"] = self.targets
+        if self.copies is not None:
+            tensors["copies"] = self.copies
         if self.optimizer is not None:
             tensors |= self.optimizer.tensors()
         if self.memory is not None:
@@ -273,7 +310,7 @@ class Trainer:
         """Continue from a snapshot of a trainer with the same images and configuration."""
         tensors, data = snapshot
         self.networks = Networks.restore(snapshot, self.config, self.images.shape[1], self.backbone)
-        self.neighbors, self.targets = tensors.get("neighbors"), tensors.get("targets")
+        self.neighbors, self.targets, self.copies = (tensors.get(name) for name in ("neighbors", "targets", "copies"))
         self.memory = guided.Memory.load(tensors, self.device)
         self.merge_features = None
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
