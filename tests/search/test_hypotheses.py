@@ -122,6 +122,14 @@ def test_a_split_needs_both_surprise_and_a_boundary(children: int, p: float, bou
     assert judged(NodeTrial(children, 0, [], 1.0, math.log(p), boundary, 1.0)) == outcome
 
 
+def test_stored_features_need_a_stronger_boundary(searched: Searched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their views are augmented as in training only."""
+    monkeypatch.setattr(hypotheses, "try_node", lambda *_: NodeTrial(2, 0, [0, 1] * 4, 1.0, -50.0, 0.6, 1.0))
+    assert {node.outcome for node in hypotheses.next_round(searched, Hierarchy(), RoundRequest()).nodes} == {
+        "weak boundary"
+    }
+
+
 def test_nats_of_a_split_are_those_of_its_views(searched: Searched, tree: Hierarchy) -> None:
     """Parts on which all views agree: the entropy of their sizes for each image."""
     _, truth = tree_items()

@@ -92,12 +92,12 @@ def why(node: Node) -> str:
     if node.outcome == "weak boundary":
         return (
             f"Not split: its images do differ (p = {p_text(node.log_p)}), but gradually. Slightly turned or cropped, "
-            f"too many change sides (boundary {node.boundary:.2f}, needed 0.50)."
+            f"too many change sides (boundary {node.boundary:.2f} of 1)."
         )
     if node.outcome == "by hand":
         return (
-            f"Split into {parts} by hand (p = {p_text(node.log_p)}, boundary {node.boundary:.2f}); the run itself "
-            "would ask for p below 0.01 and a boundary of 0.50."
+            f"Split into {parts} by hand (p = {p_text(node.log_p)}, boundary {node.boundary:.2f} of 1); the run itself "
+            "asks for p below 0.01 and a boundary that holds."
         )
     return (
         f"Split into {parts}: the two views of {node.held_out} images that the search did not see agree on the parts "

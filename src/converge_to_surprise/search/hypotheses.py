@@ -24,7 +24,7 @@ from ..model.confidence import sharpness_of
 from ..model.hierarchy import Hierarchy, Node, Outcome, Path, Split, path_text
 from .node_bank import ViewBank, view_bank
 from .node_heads import NodeHeads, NodeImages, train_heads
-from .node_split import MIN_BOUNDARY, NodeTrial, try_node
+from .node_split import MIN_BOUNDARY, STORED_BOUNDARY, NodeTrial, try_node
 from .node_start import node_images
 
 LEVEL = 0.01
@@ -128,7 +128,7 @@ def next_round(searched: Searched, hierarchy: Hierarchy, request: RoundRequest) 
         corrected = conditional.holm([trial.log_p for trial in trials])
         for k, path in enumerate(paths):
             trial = trials[k]._replace(log_p=corrected[k])
-            outcome = judged(trial, request.by_hand)
+            outcome = judged(trial, request.by_hand, STORED_BOUNDARY if config.views.stored else MIN_BOUNDARY)
             split = _split(searched.bank, heads, k, nodes[k], trial, path)
             tried = Tried(path, number, rows[path], held[k], trial, outcome)
             found.append(_described(searched.bank, tried, split))
@@ -172,15 +172,15 @@ def _too_few(path: Path, number: int, searched: Searched, rows: Tensor) -> Node:
     return Node(path, number, len(rows), held, "too few images", 1, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 
 
-def judged(trial: NodeTrial, by_hand: bool = False) -> Outcome:
-    """Whether a trial is a split, and if not why; its p-value is already corrected."""
+def judged(trial: NodeTrial, by_hand: bool = False, least: float = MIN_BOUNDARY) -> Outcome:
+    """Whether a trial is a split, and if not why; its p-value is already corrected. ``least``: phi of a boundary."""
     if trial.n_children < 2:
         return "one group"
     if by_hand:
         return "by hand"
     if trial.log_p > math.log(LEVEL):
         return "no surprise"
-    if trial.boundary < MIN_BOUNDARY:
+    if trial.boundary < least:
         return "weak boundary"
     return "split"
 

@@ -25,7 +25,9 @@ from .node_merge import Merged, boundaries, merge_node
 PAIRS = 2_000
 """Pairs of each kind that test the boundaries of a node, at most."""
 MIN_BOUNDARY = 0.5
-"""phi that the weakest boundary of a split must have on held-out images."""
+"""phi that the weakest boundary of a split must have on held-out images under strong augmentation."""
+STORED_BOUNDARY = 0.7
+"""The same for stored features, whose views are augmented as in training only."""
 
 
 class NodeTrial(NamedTuple):
