@@ -64,10 +64,9 @@ def _draw(image: npt.NDArray[np.float64], shape: str, parts: list[int], rng: np.
     if shape == "cross":
         value = np.kron(rng.uniform(60, 255, image.shape), np.ones((FINE, FINE)))
     elif parts:
-        value = np.where(np.sin(np.pi * (y if parts[0] else x) / 2) > 0, 210.0, 100.0)
+        value = np.where(np.sin(np.pi * (y if parts[0] else x) / 3) > 0, 230.0, 70.0)
     shown = np.where(inside, value, 0.0)
     if len(parts) > 1:
-        shown[(abs(y - (0.42 if parts[1] else -0.42) * size) <= 1.7) & (abs(x) <= 1.7)] = (
-            0  # within, so no crop loses it
-        )
+        away = 0.5 * size if parts[1] else -0.5 * size
+        shown[(abs(y - away) <= 2.2) & (abs(x) <= 2.2)] = 0  # within the square, so that no crop loses it
     image += shown.reshape(side, FINE, side, FINE).mean((1, 3))
