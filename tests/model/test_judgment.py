@@ -50,6 +50,13 @@ def test_every_doubt_makes_it_weak(assessment: Assessment, result: MergeResult, 
     assert "--backbone" in verdict.text
 
 
+def test_splits_on_stored_features_may_be_weaker() -> None:
+    weaker = merged(5, strength=0.7)
+    assert judge(assessed(5), weaker, 0.3, has_backbone=True).strength == "strong"
+    assert judge(assessed(5), weaker, 0.3, has_backbone=False, kind="embeddings").strength == "strong"
+    assert judge(assessed(5), merged(5, strength=0.5), 0.3, has_backbone=True).strength == "weak"
+
+
 @pytest.mark.parametrize(("n_clusters", "surprising"), [(1, 1), (1, 0), (3, 1), (3, 0)])
 def test_nothing_is_found_without_two_surprising_clusters(n_clusters: int, surprising: int) -> None:
     assert judge(assessed(n_clusters, surprising), None, 0.0, has_backbone=True).strength == "nothing found"

@@ -18,25 +18,33 @@ from converge_to_surprise.search.granularity import (
     NEGLIGIBLE,
     NOISE,
     ONE,
+    agreement_curve,
     find_levels,
+    levels_of_agreement,
     prune,
     stability_curve,
+    with_boundaries,
 )
 from converge_to_surprise.search.merge import build_merge_tree
 
 
-def nested_heads(heads: int, seed: int = 0) -> tuple[list[MergeTree], np.ndarray]:
-    """Pruned trees of heads that find two groups of three classes each, and split every class in two at random.
+TABLE = np.array(
+    [
+        [100 if a == b else 80 if a // 2 == b // 2 else 1 if a // 6 == b // 6 else 0 for b in range(12)]
+        for a in range(12)
+    ],
+    dtype=float,
+)
+"""Pairs hardly cross from one group of three classes to the other, some cross from class to class, and many between the
+halves of a class."""
 
-    Few pairs cross from one group to the other, some from class to class, and many between the halves of a class.
-    """
+
+def nested_heads(heads: int, seed: int = 0) -> tuple[list[MergeTree], np.ndarray]:
+    """Pruned trees of heads that find two groups of three classes each, and split every class in two at random."""
     rng = np.random.default_rng(seed)
     classes = rng.integers(0, 6, 1200)
-    table = np.zeros((12, 12))
-    for a, b in itertools.product(range(12), repeat=2):
-        table[a, b] = 100 if a == b else 80 if a // 2 == b // 2 else 1 if a // 6 == b // 6 else 0
     labels = np.stack([2 * classes + rng.integers(0, 2, len(classes)) for _ in range(heads)], 1)
-    tables = np.stack([table] * heads)
+    tables = np.stack([TABLE] * heads)
     return prune([build_merge_tree(one, Merge()) for one in tables], tables, labels), labels
 
 
@@ -113,6 +121,37 @@ def test_the_other_levels_are_local_maxima_most_evidence_first(values: list[floa
     for level in others:
         around = [values[n - 2] for n in (level.n_clusters - 1, level.n_clusters + 1) if 2 <= n < len(values) + 2]
         assert level.evidence == max([level.evidence, *around])
+
+
+def nested_on_features(heads: int) -> tuple[list[MergeTree], np.ndarray]:
+    """The same heads with trees as for stored features."""
+    return with_boundaries([build_merge_tree(TABLE, Merge())] * heads, np.stack([TABLE] * heads)), nested_heads(heads)[
+        1
+    ]
+
+
+def test_on_stored_features_the_number_on_which_heads_agree_is_selected() -> None:
+    """A slow twin of the evidence with scikit-learn's measures."""
+    trees, labels = nested_on_features(3)
+    curve = agreement_curve(trees, labels)
+    assert levels_of_agreement(curve)[0].n_clusters == 6
+    for level in curve:
+        cut = [np.array(tree.groups(level.n_clusters))[labels[:, head]] for head, tree in enumerate(trees)]
+        pairs = list(itertools.combinations(cut, 2))
+        information = np.mean([mutual_info_score(a, b) for a, b in pairs])
+        agreement = max(0.0, float(np.mean([adjusted_rand_score(a, b) for a, b in pairs])))
+        assert level.evidence == pytest.approx(information * (agreement * level.strength) ** 2)
+    strengths = [level.strength for level in curve]
+    assert strengths == sorted(strengths, reverse=True)
+    assert strengths[4] == pytest.approx((364**2 - 4**2) / 368**2, rel=1e-2), "pairs cross from class to class"
+    assert strengths[5] == pytest.approx((100**2 - 80**2) / 180**2), "and between the halves of a class"
+
+
+@pytest.mark.parametrize(("evidence", "expected"), [(0.05, [1, 2]), (0.2, [2, 1]), (0.5, [2])])
+def test_on_stored_features_little_evidence_makes_one_cluster_a_level(evidence: float, expected: list[int]) -> None:
+    found = levels_of_agreement([Level(2, evidence, 1.0, 1.0, 1.0)])
+    assert [level.n_clusters for level in found] == expected
+    assert levels_of_agreement([]) == [ONE]
 
 
 def test_without_clusters_there_is_one() -> None:

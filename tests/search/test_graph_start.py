@@ -14,12 +14,10 @@ from support.configs import timeless
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Relaxed, Stage
-from converge_to_surprise.config.stage import StageKind
 from converge_to_surprise.core.metrics import adjusted_rand_index
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.network import ResNet9
 from converge_to_surprise.search import graph_start
-from converge_to_surprise.search.schedule import Step
 from converge_to_surprise.search.trainer import Trainer
 
 STAGES = (
@@ -167,24 +165,3 @@ def test_near_duplicates_are_one_node_of_the_graph() -> None:
     assert torch.equal(found[::2], found[1::2])
     for column in found.T.numpy():
         assert adjusted_rand_index(column, classes) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(("kind", "clusters"), [("relaxed", 30), ("graph", 30), ("refine", 8)])
-def test_batches_grow_with_the_number_of_clusters(
-    kind: StageKind, clusters: int, small: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A batch has room for some images of every cluster, if the pictures are small."""
-    images, _ = striped_images(400)
-    trainer = Trainer(images, replace(small, max_clusters=8, relaxed=Relaxed(heads=2, batch_size=40)))
-    trainer.targets = torch.stack([torch.arange(400) % 30, torch.arange(400)], 1)
-    step = Step(5, kind, kind, 0, 0, 10, False, 5, 0.5)
-    own = torch.arange(40)
-    monkeypatch.setattr("converge_to_surprise.search.trainer.PER_CLUSTER", 10)
-    found = trainer._enlarged(own, step)
-    assert len(found) == 10 * clusters
-    assert torch.equal(found[:40], own)
-    assert torch.equal(found, trainer._enlarged(own, step)), "the same images after an interruption"
-    monkeypatch.setattr("converge_to_surprise.search.trainer.ENLARGED_NUMBERS", 50 * images[0].numel())
-    assert len(trainer._enlarged(own, step)) == 50
-    trainer.targets = torch.zeros(400, 2, dtype=torch.long)
-    assert kind == "refine" or torch.equal(trainer._enlarged(own, step), own)

@@ -214,6 +214,7 @@ def _stored(config: Config, images: int) -> Config:
     A step takes milliseconds, so batches are larger and the number of steps does not depend on the number of images.
     """
     batch_size = min(FEATURE_BATCH, images)
+    config = replace(config, merge=replace(config.merge, number_by="agreement"))
     if config.schedule[0].kind in EVOLVING:
         return _evolution_on_features(config, batch_size, images)
     relaxed = replace(config.relaxed, batch_size=batch_size, temperature=FEATURE_TEMPERATURE, learning_rate=5e-3)

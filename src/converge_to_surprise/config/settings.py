@@ -274,6 +274,10 @@ class Merge:
     """Pairs of strongly augmented views of one image that test the boundaries."""
     neighbor_pairs: int = 32_000
     """Pairs of views of an image and one of its nearest neighbors that test the boundaries."""
+    number_by: Literal["splits", "agreement"] = "splits"
+    """How the number of clusters is read from the data. splits: the finest clustering whose splits all hold.
+    agreement: the clustering on which heads agree most and that tells most apart; for stored features, whose neighbors
+    are too often of another kind to test a split."""
     min_cluster_fraction: float = 0.005
     """Clusters with a smaller fraction of the views are dissolved."""
 
@@ -317,7 +321,7 @@ class Config:
     things on a plain background. gray: other gray pictures. object: photographs of things before a calm background.
     scene: photographs full of detail. auto looks at them."""
     n_init: int = 1
-    """Number of initializations; the one with the best balanced clusters is selected."""
+    """Number of initializations; the one whose views tell most about each other is selected."""
     max_clusters: int = 64
     """Outputs per head: the upper bound K on the number of clusters."""
     n_clusters: int | None = None

@@ -73,7 +73,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     search : {"relaxed", "evolution", "guided"} or None
         Instead of the preset's search.
     n_init : int or None
-        Number of initializations; the one with the best balanced clusters is selected. None: one.
+        Number of initializations; the one whose views tell most about each other is selected. None: one.
     rounds : int or "auto"
         Rounds of searching for sub-clusters within the clusters: see ``hierarchy_``. "auto": until a round finds
         nothing further.

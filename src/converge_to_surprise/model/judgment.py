@@ -24,6 +24,8 @@ from .verdict import Verdict
 
 AGREEMENT = 0.85
 """Adjusted Rand index between heads from which on they found the same clusters."""
+HOLDS_STORED = 0.6
+"""Strength from which on the splits between clusters of stored features hold: their neighbors cross more of them."""
 VIEWS_AGREE = 0.8
 """Fraction of images whose two views get the same cluster."""
 EXPLAINED = 0.9
@@ -47,6 +49,8 @@ def judge(
         return Verdict("nothing found", [reason], _advice(has_backbone, kind))
     level = None if merge_result is None else level_at(merge_result, n_clusters)
     doubts = _doubts(assessment, merge_result, level, explained)
+    if level is not None and level.strength < (HOLDS_STORED if has_backbone or kind == "embeddings" else HOLDS):
+        doubts.insert(0, f"the splits between clusters hardly hold ({level.strength:.2f}), they may be parts of one")
     if doubts:
         return Verdict("weak", doubts, _advice(has_backbone, kind))
     reasons = [f"both views agree for {assessment.measures.agreement:.0%} of the images"]
@@ -65,8 +69,6 @@ def _doubts(
     assessment: Assessment, merge_result: MergeResult | None, level: Level | None, explained: float
 ) -> list[str]:
     doubts = []
-    if level is not None and level.strength < HOLDS:
-        doubts.append(f"the splits between clusters hardly hold ({level.strength:.2f}), they may be parts of one")
     if level is not None and level.agreement < AGREEMENT:
         doubts.append(f"independent heads found different clusters (agreement {level.agreement:.2f})")
     if assessment.measures.agreement < VIEWS_AGREE:

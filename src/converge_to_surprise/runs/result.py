@@ -57,7 +57,7 @@ def are_hypotheses(value: object) -> bool:
 def _are_initializations(value: object) -> bool:
     if not isinstance(value, dict):
         return False
-    seeds, found, selected = value.get("seeds"), value.get("balance"), value.get("selected")
+    seeds, found, selected = value.get("seeds"), value.get("information"), value.get("selected")
     if not isinstance(seeds, list) or not isinstance(found, list) or not isinstance(selected, int):
         return False
     return 0 <= selected < len(seeds) == len(found) and all(map(is_number, [*seeds, *found]))
@@ -130,11 +130,11 @@ def levels_text(levels: Sequence[Level], n_clusters: int) -> str:
 
 def selection_text(initializations: dict[str, Any]) -> str:
     """
-    >>> selection_text({"seeds": [3, 1003], "balance": [0.93, 0.978], "selected": 1})
-    'initialization 2 of 2 (seed 1003): its clusters are the best balanced, 0.978 against 0.930'
+    >>> selection_text({"seeds": [3, 1003], "information": [1.93, 1.978], "selected": 1})
+    'initialization 2 of 2 (seed 1003): its views tell most about each other, 1.978 nats against 1.930'
     """
-    selected, found = initializations["selected"], [f"{value:.3f}" for value in initializations["balance"]]
+    selected, found = initializations["selected"], [f"{value:.3f}" for value in initializations["information"]]
     others = ", ".join([*found[:selected], *found[selected + 1 :]])
     number, seed = f"{selected + 1} of {len(found)}", initializations["seeds"][selected]
-    best = f"its clusters are the best balanced, {found[selected]} against {others}"
+    best = f"its views tell most about each other, {found[selected]} nats against {others}"
     return f"initialization {number} (seed {seed}): {best}"

@@ -13,6 +13,11 @@ range of numbers is favored.
 
 If not even two clusters hold, everything in one cluster is a level. It is selected if two clusters are no stronger
 than what noise gives; otherwise all splits that are nearly as strong as the first are taken, and the verdict is weak.
+
+Neighbors by the features of a frozen backbone are often of another kind, whatever the clusters, so that few splits
+would hold. On the other hand heads on stored features give up by themselves the clusters that do not hold, and end
+near one number. There the evidence is E(n) = I(n) · (A(n) · s(n))², with A the adjusted Rand index of two heads and s
+the smallest phi of the splits for pairs, and the number with the most evidence is selected.
 """
 
 from __future__ import annotations
@@ -35,6 +40,8 @@ NEARLY = 0.9
 """Fraction of the strength of two clusters down to which weak splits are taken."""
 NEGLIGIBLE = 0.02
 """ε: differences between splits that hardly lose anything do not count."""
+NO_EVIDENCE, LITTLE_EVIDENCE = 0.07, 0.3
+"""Evidence on stored features below which there is one cluster, and below which one is a level too."""
 ONE = Level(1, 0.0, 0.0, 1.0, 1.0)
 """Everything in one cluster."""
 
@@ -56,12 +63,53 @@ def prune(trees: list[MergeTree], tables: Table, labels: Labels) -> list[MergeTr
     return pruned
 
 
+def with_boundaries(trees: list[MergeTree], tables: Table) -> list[MergeTree]:
+    """The trees with the smallest phi of the splits for pairs as strength at each number of clusters."""
+    found = []
+    for tree, table in zip(trees, tables, strict=True):
+        held = np.minimum.accumulate(np.maximum(0, crossing(splits_of(tree), (table + table.T) / 2)))
+        dissolved = len(tree.steps) + 1 - tree.n_clusters
+        strengths = [0.0] * dissolved + [float(value) for value in held[::-1]]
+        steps = [step._replace(strength=value) for step, value in zip(tree.steps, strengths, strict=True)]
+        found.append(tree._replace(steps=steps))
+    return found
+
+
 def stability_curve(trees: list[MergeTree], labels: Labels) -> list[Level]:
-    """The evidence at every number of clusters from 2 on that at least two heads have (or the only one).
+    """The evidence at every number of clusters; a head that has fewer counts as 0.
 
     ``trees``: as pruned. ``labels``: as for ``prune``.
     """
-    found: list[tuple[int, float, float, float]] = []
+    found = []
+    for level in _compared(trees, labels):
+        n = level.n_clusters
+        strength = np.median([tree.strength(n) if tree.n_clusters >= n else 0.0 for tree in trees])
+        found.append(level._replace(strength=float(strength)))
+    curve = []
+    for position, level in enumerate(found):
+        after = found[position + 1].strength if position + 1 < len(found) else 0.0
+        step = np.log((1 - after + NEGLIGIBLE) / (1 - level.strength + NEGLIGIBLE))
+        curve.append(level._replace(evidence=max(0.0, level.information * float(step))))
+    return curve
+
+
+def agreement_curve(trees: list[MergeTree], labels: Labels) -> list[Level]:
+    """The evidence for stored features at every number of clusters.
+
+    ``trees``: as from ``with_boundaries``. ``labels``: as for ``prune``.
+    """
+    curve = []
+    for level in _compared(trees, labels):
+        n = level.n_clusters
+        strength = float(np.median([tree.strength(n) for tree in trees if tree.n_clusters >= n]))
+        evidence = level.information * (level.agreement * strength) ** 2
+        curve.append(level._replace(strength=strength, evidence=evidence))
+    return curve
+
+
+def _compared(trees: list[MergeTree], labels: Labels) -> list[Level]:
+    """Information and agreement at every number of clusters that at least two heads have (or the only one)."""
+    found: list[Level] = []
     for n_clusters in range(2, max(tree.n_clusters for tree in trees) + 1):
         able = [head for head, tree in enumerate(trees) if tree.n_clusters >= n_clusters]
         if len(able) < min(2, len(trees)):
@@ -70,14 +118,8 @@ def stability_curve(trees: list[MergeTree], labels: Labels) -> list[Level]:
         # A single head can only be compared with itself.
         pairs = list(itertools.combinations(groups, 2)) or [(groups[0], groups[0])]
         information, agreement = np.mean([_compare(a, b) for a, b in pairs], axis=0)
-        strength = np.median([tree.strength(n_clusters) if tree.n_clusters >= n_clusters else 0.0 for tree in trees])
-        found.append((n_clusters, float(information), max(0.0, float(agreement)), float(strength)))
-    curve = []
-    for position, (n_clusters, information, agreement, strength) in enumerate(found):
-        after = found[position + 1][3] if position + 1 < len(found) else 0.0
-        step = np.log((1 - after + NEGLIGIBLE) / (1 - strength + NEGLIGIBLE))
-        curve.append(Level(n_clusters, max(0.0, information * float(step)), information, agreement, strength))
-    return curve
+        found.append(Level(n_clusters, 0.0, max(0.0, float(information)), max(0.0, float(agreement)), 0.0))
+    return found
 
 
 def find_levels(curve: list[Level]) -> list[Level]:
@@ -90,16 +132,36 @@ def find_levels(curve: list[Level]) -> list[Level]:
     first = curve[0].strength if curve else 0.0
     least = HOLDS if first >= HOLDS else NEARLY * first
     selected = ONE if first < NOISE else [level for level in curve if level.strength >= least][-1]
-    around = [-np.inf, *(level.evidence for level in curve), -np.inf]
-    peaks = [
-        level
-        for before, level, after in zip(around, curve, around[2:], strict=False)
-        if before <= level.evidence > after and level.evidence > 0 and level != selected
-    ]
-    others = sorted(peaks, key=lambda level: -level.evidence)
+    others = [level for level in _peaks(curve) if level != selected]
     if selected != ONE and first < HOLDS:
         others.insert(0, ONE)
     return [selected, *others][:MAX_LEVELS]
+
+
+def levels_of_agreement(curve: list[Level]) -> list[Level]:
+    """The local maxima of the evidence for stored features, most evidence first; one cluster if there is little of it.
+
+    >>> curve = [Level(n, evidence, 1, 1, 1) for n, evidence in ((2, 0.4), (3, 0.2), (4, 0.9), (5, 0.5))]
+    >>> [level.n_clusters for level in levels_of_agreement(curve)]
+    [4, 2]
+    """
+    levels = _peaks(curve)
+    most = levels[0].evidence if levels else 0.0
+    if most < LITTLE_EVIDENCE:
+        levels.insert(0 if most < NO_EVIDENCE else 1, ONE)
+    return levels[:MAX_LEVELS]
+
+
+def _peaks(curve: list[Level]) -> list[Level]:
+    """The local maxima of the evidence, most evidence first."""
+    around = [-np.inf, *(level.evidence for level in curve), -np.inf]
+    # Of equal neighbors the one with more clusters counts.
+    found = [
+        level
+        for before, level, after in zip(around, curve, around[2:], strict=False)
+        if before <= level.evidence > after and level.evidence > 0
+    ]
+    return sorted(found, key=lambda level: -level.evidence)
 
 
 def _dense(labels: Labels) -> npt.NDArray[np.int64]:

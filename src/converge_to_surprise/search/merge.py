@@ -27,7 +27,7 @@ from ..distributed.group import current
 from ..model.inference import CHUNK
 from ..model.merge_tree import MergeResult, MergeStep, MergeTree
 from ..model.network import ClusterNetwork, channels_last
-from .granularity import find_levels, prune, stability_curve
+from .granularity import agreement_curve, find_levels, levels_of_agreement, prune, stability_curve, with_boundaries
 from .neighbors import draw_partners
 
 Table = npt.NDArray[np.float64]
@@ -172,15 +172,20 @@ class Selection(NamedTuple):
 
 
 def select_head(trees: list[MergeTree], counts: BoundaryCounts, labels: Labels, config: Config) -> Selection:
-    """Cut the trees of all heads where all splits hold and select the best head, without classes.
+    """Cut the trees of all heads and select the best head, without classes.
 
     A good clustering separates much and keeps similar images together: the information that the cluster of an image
     carries about that of its neighbor is high only if it does both. And what one head finds is more than chance if the
     other heads, which start from other clusterings, find it too. The head with the largest product is selected.
     """
-    trees = prune(trees, (counts.augmented + counts.neighbor).double().numpy(), labels)
+    tables = (counts.augmented + counts.neighbor).double().numpy()
+    if config.merge.number_by == "splits":
+        trees = prune(trees, tables, labels)
+        levels = find_levels(stability_curve(trees, labels))
+    else:
+        trees = with_boundaries(trees, tables)
+        levels = levels_of_agreement(agreement_curve(trees, labels))
     most = max(tree.n_clusters for tree in trees)
-    levels = find_levels(stability_curve(trees, labels))
     n_clusters = min(config.n_clusters or levels[0].n_clusters, most)
     able = [tree.n_clusters >= n_clusters for tree in trees]
     information = [

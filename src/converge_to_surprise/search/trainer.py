@@ -50,10 +50,6 @@ from .threads import available_threads, thread_pool, torch_threads
 
 SYNC_EVERY = 100
 """Steps after which the processes of a group compare their weights."""
-PER_CLUSTER = 24
-"""Images in a batch of the relaxed search for each cluster that the coarsest head starts from."""
-ENLARGED_NUMBERS = 2**22
-"""Pixels, over all channels, up to which a batch is enlarged for that: memory stays as it was planned."""
 AGREEMENT_SAMPLE = 10_000
 """Images on which the agreement between heads is measured."""
 
@@ -162,7 +158,7 @@ class Trainer:
             self._begin_stage(step)
         assert self.optimizer is not None
         assert self.neighbors is not None
-        positions = self._enlarged(schedule.batch_positions(step, self.images, self.config.seed), step)
+        positions = schedule.batch_positions(step, self.images, self.config.seed)
         generator = rng.torch_generator(self.config.seed, "partners", step.number)
         partners = neighbors.draw_partners(self.neighbors, positions, self.config.relaxed.neighbor_prob, generator)
         whole = len(positions)
@@ -180,18 +176,6 @@ class Trainer:
         # The middle head has the middle granularity.
         both = torch.stack(labels, 1)[..., self.network.heads // 2].cpu()
         return self._measure(*group.gather(both, whole).unbind(1))
-
-    def _enlarged(self, positions: Tensor, step: schedule.Step) -> Tensor:
-        """The positions and as many random ones as the clusters need: those with few images in a batch get lost."""
-        clusters = 0 if self.targets is None else int(self.targets[:, 0].max()) + 1  # the coarsest clustering
-        if step.kind == "refine":
-            clusters = self.network.n_outputs
-        most = ENLARGED_NUMBERS // (self.images[0].numel() * self.config.views.upsample**2)
-        lacking = min(len(self.images), most, PER_CLUSTER * clusters) - len(positions)
-        if lacking <= 0:
-            return positions
-        generator = rng.torch_generator(self.config.seed, "more", step.number)
-        return torch.cat([positions, torch.randint(len(self.images), (lacking,), generator=generator)])
 
     def _begin_stage(self, step: schedule.Step) -> None:
         """What a sequence of gradient steps of one kind needs: neighbors, targets, an optimizer."""
