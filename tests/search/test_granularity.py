@@ -27,7 +27,6 @@ from converge_to_surprise.search.granularity import (
 )
 from converge_to_surprise.search.merge import build_merge_tree
 
-
 TABLE = np.array(
     [
         [100 if a == b else 80 if a // 2 == b // 2 else 1 if a // 6 == b // 6 else 0 for b in range(12)]
