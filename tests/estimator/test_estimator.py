@@ -20,6 +20,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.estimators import Pooled
 from torch import Tensor, nn
 
 from converge_to_surprise import SurpriseClustering
@@ -335,20 +336,6 @@ def test_paths_and_bad_files(fitted: SurpriseClustering, images: Tensor, tmp_pat
     reloaded = pickle.loads(pickle.dumps(model))
     assert same(reloaded, model)
     assert reloaded.quarantine_ == model.quarantine_
-
-
-class Pooled(nn.Module):
-    """A small backbone with everything that can go wrong: batch statistics and dropout."""
-
-    def __init__(self, features: int = 16) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(1, features, 3, padding=1)
-        self.norm = nn.BatchNorm2d(features)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.drop(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
-        return found
 
 
 def test_gray_images_lose_their_background(fitted: SurpriseClustering) -> None:

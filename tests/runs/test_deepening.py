@@ -202,7 +202,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
     """A run on pictures whose largest cluster is split, and a part of it again."""
-    run = fit_pictures(pictures, tmp_path_factory.mktemp("runs") / "run", tmp_path_factory.getbasetemp() / "cache")
+    run = fit_pictures(pictures, tmp_path_factory.mktemp("runs") / "run")
     model = load_model(run)
     images = np.stack([np.asarray(Image.open(p)) for p in sorted(pictures.rglob("*.png")) if p.stat().st_size])
     model_file.save(run / "model.safetensors", with_tree(model, torch.from_numpy(images)[:, None]))

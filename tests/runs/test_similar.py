@@ -37,7 +37,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("similar")
-    return fit_pictures(pictures, folder / "run", folder / "cache")
+    return fit_pictures(pictures, folder / "run")
 
 
 def original(pictures: Path) -> str:

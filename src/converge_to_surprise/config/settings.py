@@ -318,8 +318,8 @@ class Config:
     """Seed of the random numbers. Results repeat with the same seed, version, device, precision and threads."""
     kind: KindOption = "auto"
     """What the pictures are, which decides the defaults of views, augmentation and search in the fast preset. glyph:
-    things on a plain background. gray: other gray pictures. object: photographs of things before a calm background.
-    scene: photographs full of detail. auto looks at them."""
+    objects on a plain background. gray: other gray pictures. object: photographs of objects on an uncluttered
+    background. scene: photographs full of detail. auto: chosen from the pictures."""
     n_init: int = 1
     """Number of initializations; the one whose views tell most about each other is selected."""
     max_clusters: int = 64

@@ -2,7 +2,7 @@
 
 A clustering always comes out of a search. What makes it believable is that independent heads found the same clusters,
 that the boundaries hold for neighbors and under augmentation, that both views of an image agree, and that the clusters
-are about more than light and color, which are the cheapest things that two views of a photograph share.
+are about more than light and color, which two views of a photograph share most easily.
 """
 
 from __future__ import annotations
