@@ -13,6 +13,7 @@ from pathlib import Path
 import hypotheses
 import numpy as np
 import rows
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from converge_to_surprise.config import Stage
@@ -35,7 +36,7 @@ def found_tree() -> tuple[np.ndarray, list[tuple[int, ...]], Hierarchy]:
     return images[:, 0].numpy(), searched.leaves(tree), tree
 
 
-def draw_tree(axes, images: np.ndarray, leaves: list[tuple[int, ...]], tree: Hierarchy) -> None:
+def draw_tree(axes: Axes, images: np.ndarray, leaves: list[tuple[int, ...]], tree: Hierarchy) -> None:
     """One column of nodes per depth, each with a few of its images; lines lead to its parts."""
     ends = sorted(set(leaves))
     height = {leaf: float(row) for row, leaf in enumerate(reversed(ends))}
@@ -61,7 +62,7 @@ def draw_tree(axes, images: np.ndarray, leaves: list[tuple[int, ...]], tree: Hie
     axes.axis("off")
 
 
-def draw_null(axes) -> None:
+def draw_null(axes: Axes) -> None:
     """The share of trials with a p-value of at most p."""
     for nodes in ("classes", "clusters"):
         found = [float(row["log_p"]) for row in rows.read_rows(hypotheses.P_VALUES) if row["nodes"] == nodes]

@@ -52,8 +52,8 @@ def test_conditional_surprise_and_orderliness_agree_with_slow_loops(labels: Nest
 def test_each_node_counts_only_its_own_images(labels: Nested) -> None:
     for node, counts in conditional.counts_by_node(split(labels), LABELS).items():
         inside = [n for n, other in enumerate(labels[2]) if other == node]
-        alone = [[side[n] for n in inside] for side in labels[:2]]
-        expected = reference.cluster_surprises(*alone, LABELS)
+        labels_i, labels_j = ([side[n] for n in inside] for side in labels[:2])
+        expected = reference.cluster_surprises(labels_i, labels_j, LABELS)
         np.testing.assert_allclose(surprise.cluster_surprise(counts), expected, rtol=1e-10, atol=1e-12)
         assert counts.total == len(inside)
 
@@ -118,8 +118,8 @@ def test_independent_sub_labels_are_rarely_rejected() -> None:
     logs = []
     for _ in range(2000):
         shares = rng.dirichlet(np.ones(3))
-        labels = [torch.tensor(rng.choice(3, 80, p=shares)) for _ in range(2)]
-        logs.append(conditional.log_p_value(surprise.count(*labels, 3)))
+        labels_i, labels_j = (torch.tensor(rng.choice(3, 80, p=shares)) for _ in range(2))
+        logs.append(conditional.log_p_value(surprise.count(labels_i, labels_j, 3)))
     for level in (0.01, 0.05, 0.2):
         assert np.mean(np.array(logs) <= math.log(level)) <= level + 3 * math.sqrt(level / 2000)
 

@@ -120,7 +120,7 @@ def test_evaluate_respects_merges_noise_and_cuts(
     assert "digit" in shown  # the classes have names
     assert call("relabel", run, clusters_file(run, n_clusters=1)) == 0
     assert json.loads(evaluated(capsys, run, source, "--json"))["n_clusters_both"] == 1
-    assert json.loads(evaluated(capsys, run, source, "--json", "--n-clusters", "9"))["n_clusters_both"] > 1
+    assert json.loads(evaluated(capsys, run, source, "--json", "--n-clusters", "8"))["n_clusters_both"] > 1
 
 
 def test_a_name_is_kept_at_another_cut_where_the_cluster_is_the_same(run: Path, source: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from support.known_trees import tree_items, tree_model
 
 from converge_to_surprise.core.metrics import adjusted_rand_index
 from converge_to_surprise.model.hierarchy import Hierarchy, path_text
-from converge_to_surprise.search import hypotheses, node_heads
+from converge_to_surprise.search import hypotheses, node_heads, node_start
 from converge_to_surprise.search.hypotheses import RoundRequest, Searched, deepen, judged
 from converge_to_surprise.search.node_split import NodeTrial
 from converge_to_surprise.search.relaxed import relaxed_surprise
@@ -71,7 +71,7 @@ def test_the_search_does_not_see_held_out_images(searched: Searched, monkeypatch
         seen.extend(rows.tolist())
         return node_images(bank, rows, *rest)
 
-    node_images = hypotheses.node_images
+    node_images = node_start.node_images
     monkeypatch.setattr(hypotheses, "node_images", spy)
     hypotheses.next_round(searched, Hierarchy(), RoundRequest())
     held = set(searched.held_out.nonzero()[:, 0].tolist())

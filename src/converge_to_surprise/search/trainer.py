@@ -225,7 +225,7 @@ class Trainer:
         sample = torch.randperm(len(features), generator=generator)[:AGREEMENT_SAMPLE]
         labels = logits_of(self.network, features[sample, 0]).argmax(-1).reshape(len(sample), -1)
         trees, result = merge.select_head(built, counts, labels.numpy(), self.config)
-        # Neighbors by learned features would confirm what the network has joined; those by pixels are independent of it.
+        # Neighbors by learned features would confirm what the network has joined; those by pixels do not depend on it.
         links = neighbors.links_within(self._nearest_neighbors(), positions)
         evidence = head_fusion.Evidence(features, links, trees, result)
         fused = head_fusion.fuse_heads(self.network, self.images, evidence, self.config, step.number)
