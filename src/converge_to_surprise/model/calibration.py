@@ -7,8 +7,9 @@ from torch import Tensor
 
 from ..config import Config
 from ..core import rng
-from .confidence import fit_sharpness
+from .confidence import fit_sharpness, mean_outputs
 from .inference import Calibration, map_views
+from .memorization import without_memory
 from .network import ClusterNetwork
 from .novelty import descriptors, fit_novelty, image_statistics
 
@@ -27,6 +28,9 @@ def calibrate(network: ClusterNetwork, images: Tensor, config: Config, statistic
     pairs = map_views(network, sample, config.views, network.features)
     features = torch.cat([torch.stack(pair, 1).cpu() for pair in pairs])
     sharpness = fit_sharpness(network, sample, features, config, generator)
+    if config.views.stored:
+        clusters = mean_outputs(network, features).argmax(-1)
+        sharpness = without_memory(sharpness, sample, clusters, config)
     with torch.inference_mode():
         if statistics is not None:
             statistics = statistics[chosen]

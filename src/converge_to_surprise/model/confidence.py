@@ -31,13 +31,17 @@ def fit_sharpness(
 
     ``features``: of both un-augmented views of the images (n, 2, D).
     """
-    clean = F.normalize(logits_of(network, features.flatten(0, 1)), dim=-1).reshape(len(images), 2, -1).mean(1)
 
     def labels(views: Tensor) -> Tensor:
         return network.logits(views).argmax(-1)
 
     seen = torch.cat([map_augmented_views(network, images, config, generator, labels) for _ in range(DRAWS)])
-    return sharpness_of(clean.repeat(2 * DRAWS, 1), seen)
+    return sharpness_of(mean_outputs(network, features).repeat(2 * DRAWS, 1), seen)
+
+
+def mean_outputs(network: ClusterNetwork, features: Tensor) -> Tensor:
+    """The mean of both views' normalized outputs, from their features (n, 2, D). (n, n_outputs)"""
+    return F.normalize(logits_of(network, features.flatten(0, 1)), dim=-1).reshape(len(features), 2, -1).mean(1)
 
 
 def sharpness_of(outputs: Tensor, labels: Tensor) -> float:
