@@ -3,9 +3,9 @@
     pip install '.[benchmarks,photos]'
     python benchmarks/novelty.py [--hands FOLDER [--photos FOLDER [--backbone FILE]]] [--data-dir FOLDER] [--seeds 0]
 
-A model is fitted to a part of its own images; the others are held out, so the run never saw them. Cases:
+A model is fitted to a part of its own images; up to 2,000 others are held out, so the run never saw them. Cases:
 
-- digits: 1,400 of scikit-learn's digits, 397 held out (elsewhere up to 2,000); foreign are letters (drawn with the fonts of this machine, and
+- digits: 1,400 of scikit-learn's digits, 397 held out; foreign are letters (drawn with the fonts of this machine, and
   skipped if it has none), uniform noise and single bright pixels.
 - articles: 1,400 images of Fashion-MNIST, single objects on a plain background; foreign are the pictures of --hands
   (photographs of hands), noise and single pixels.

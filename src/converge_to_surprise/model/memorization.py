@@ -7,6 +7,7 @@ the clusters of two thirds of the images, and their sharpness on these is compar
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -33,9 +34,10 @@ def without_memory(sharpness: float, items: Tensor, clusters: Tensor, config: Co
 
     ``items``: these images as stored features (n, sides, copies, D); ``clusters``: the cluster of each (n,).
     """
-    if len(items) < FEWEST or len(clusters.unique()) < 2:
+    found, numbered = np.unique(clusters.numpy(), return_inverse=True)
+    if len(items) < FEWEST or len(found) < 2:
         return sharpness
-    _, targets = clusters.unique(return_inverse=True)
+    targets = torch.from_numpy(numbered)
     order = torch.randperm(len(items), generator=rng.torch_generator(config.seed, "folds"))
     fold = torch.arange(len(items)) % FOLDS
     known, others = [], []
@@ -52,7 +54,9 @@ def without_memory(sharpness: float, items: Tensor, clusters: Tensor, config: Co
 
 def _fit_head(items: Tensor, targets: Tensor, config: Config, generator: torch.Generator) -> nn.Linear:
     """A linear head that finds the targets (n,) of augmented views."""
-    head = nn.utils.skip_init(nn.Linear, items.shape[-1], int(targets.max()) + 1)
+    with torch.device("meta"):  # nothing is drawn for weights that are set at once
+        head = nn.Linear(items.shape[-1], int(targets.max()) + 1)
+    head.to_empty(device="cpu")
     with torch.no_grad():
         head.weight.copy_(INITIAL * torch.randn(head.weight.shape, generator=generator))
         head.bias.zero_()
