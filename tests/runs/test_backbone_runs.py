@@ -12,8 +12,11 @@ import torch
 from support import onnx_models
 from support.color_photos import write_colors
 from support.picture_run import call, refused, table
+from torch import Tensor
 
 from converge_to_surprise.data import datasets
+from converge_to_surprise.model import feature_bank
+from converge_to_surprise.model.encoder import all_features
 from converge_to_surprise.model.feature_recipe import FeatureRecipe
 from converge_to_surprise.runs import checkpoint, session
 from converge_to_surprise.runs.folder import RunFolder
@@ -71,10 +74,21 @@ def test_colors_are_found_and_the_run_says_how(run: Path) -> None:
 
 
 def test_the_same_command_gives_the_same_labels_and_computes_no_feature(
-    run: Path, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    computed: list[int] = []
+
+    def counted(*arguments: Any) -> Tensor:
+        computed.append(len(arguments[1]))
+        return all_features(*arguments)
+
+    monkeypatch.setattr(feature_bank, "all_features", counted)
     assert fit(place, tmp_path / "again", "--no-report") == 0
-    assert "features of pictures" not in capsys.readouterr().out
+    assert computed == []
+    with monkeypatch.context() as patch:
+        patch.setenv("CTS_CACHE", str(tmp_path / "another cache"))
+        assert fit(place, tmp_path / "anew", "--no-report") == 0
+    assert sum(computed) == len(list((place / "photos").rglob("*.png"))), "counted where the cache holds nothing"
     assert (tmp_path / "again" / "labels.csv").read_bytes() == (run / "labels.csv").read_bytes()
 
 
