@@ -505,3 +505,11 @@ def near_duplicate_groups(images: Sequence[Image], radius: float) -> list[list[i
             groups.append([leader, *near])
             taken |= {leader, *near}
     return groups
+
+
+def step_shares(image: list[list[float]], sizes: list[float]) -> list[float]:
+    """Log of the share of differences between adjacent pixels that exceed each size."""
+    height, width = len(image), len(image[0])
+    steps = [abs(image[y][x + 1] - image[y][x]) for y in range(height) for x in range(width - 1)]
+    steps += [abs(image[y + 1][x] - image[y][x]) for y in range(height - 1) for x in range(width)]
+    return [math.log(sum(step > size for step in steps) / len(steps) + 0.01) for size in sizes]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
+import reference
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from converge_to_surprise.core.pixels import contrasts, statistics
+from converge_to_surprise.core.pixels import STEPS, contrasts, statistics, step_shares
 
 
 @settings(max_examples=40, deadline=None)
@@ -39,8 +40,25 @@ def test_contrast_by_hand() -> None:
     assert down == coarse == pytest.approx(math.log(1e-5), rel=1e-4)
 
 
+@settings(max_examples=20, deadline=None)
+@given(height=st.integers(2, 9), width=st.integers(2, 9), seed=st.integers(0, 1000))
+def test_shares_of_steps_by_a_slow_loop(height: int, width: int, seed: int) -> None:
+    levels = torch.randint(0, 80, (2, 1, height, width), generator=torch.Generator().manual_seed(seed))
+    found = step_shares(levels.float() / 255, 1)
+    for image, shares in zip(levels[:, 0].tolist(), found.tolist(), strict=True):
+        assert shares == pytest.approx(reference.step_shares(image, [255 * step for step in STEPS]), rel=1e-4)
+
+
+def test_edges_on_a_smooth_ground_differ_from_texture_of_the_same_contrast() -> None:
+    edge, texture = torch.zeros(2, 1, 1, 16, 16)
+    edge[..., 8:] = 1
+    texture[..., ::2] = 1 / 15**0.5  # each of 15 steps across has 1/15 of the square of the one step of the edge
+    torch.testing.assert_close(contrasts(edge, 1), contrasts(texture, 1), atol=1e-3, rtol=0)
+    assert float((step_shares(edge, 1) - step_shares(texture, 1)).abs().max()) > 1
+
+
 def test_a_gray_image_in_color_differs_from_a_colored_one_of_the_same_brightness() -> None:
     gray = torch.full((1, 3, 8, 8), 0.5)
     colored = gray + torch.tensor([0.2, -0.1, -0.1])[:, None, None]
     assert float((statistics(gray) - statistics(colored)).abs().max()) > 0.1
-    torch.testing.assert_close(statistics(gray)[:, :12], statistics(colored)[:, :12])
+    torch.testing.assert_close(statistics(gray)[:, :30], statistics(colored)[:, :30])

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -28,8 +29,8 @@ FILES = 60
 SORTING = 90
 """Operations on the folder of a sort, about."""
 UNDOING = 150
-MOMENT = 0.04
-"""Seconds that moving so many files takes, about."""
+MOVED = 61
+"""Files of an inbox that a sort moves: the pictures and the hard links, but the picture that a link leads to."""
 
 
 @dataclass
@@ -71,6 +72,14 @@ class Inbox:
 
     def undo(self, conditions: Conditions = FINE) -> BaseProcess:
         return self.patient.start("sort", "--undo", str(self.out), conditions=conditions)
+
+    def left(self) -> int:
+        """Pictures that are still in their folders, counted quickly."""
+        return sum(name.endswith(".png") for trip in range(3) for name in os.listdir(self.folder / f"trip {trip}"))
+
+    def moved(self) -> int:
+        """Files of the source that are gone from it."""
+        return len(self.before.keys() - contents(self.folder).keys())
 
     def examine(self) -> None:
         """After a kill: no picture is in neither place, and a sort that was begun is not begun again."""
@@ -121,35 +130,45 @@ def _inbox(ward: Ward, tally: Tally) -> Iterator[Inbox]:
 
 def kill_sort_at_random(ward: Ward, tally: Tally, count: int) -> None:
     """Kill −9 at a random moment of a sort, mostly while files are moved; then it is undone."""
+    halfway = 0
     while tally.tried < count:
         with tally.trial(0), _inbox(ward, tally) as inbox:
             process = inbox.sort()
             if ward.rng.random() < 0.8:
                 _await(process, inbox.out / JOURNAL)
-            _kill(process, ward.rng.uniform(0, MOMENT))
-            tally.tried += 1
+                _await_moves(process, inbox, ward.rng.randint(0, FILES))
+            else:
+                process.join(ward.rng.uniform(0, 1))
+            tally.tried += _kill(process)
+            halfway += 0 < inbox.moved() < MOVED
             inbox.examine()
             inbox.recover()
+    tally.how = f"{halfway} with some files moved"
 
 
 def kill_in_sorting(ward: Ward, tally: Tally, count: int) -> None:
     """Kill −9 just before some operation on the folder of a sort; then it is undone."""
+    halfway = 0
     while tally.tried < count:
         with tally.trial(0), _inbox(ward, tally) as inbox:
             deadly = Conditions(deadly=ward.rng.randint(1, SORTING), deadly_place=inbox.out)
             tally.tried += inbox.patient.await_end(inbox.sort(deadly)) != 0
+            halfway += 0 < inbox.moved() < MOVED
             inbox.examine()
             inbox.recover()
+    tally.how = f"{halfway} with some files moved"
 
 
 def kill_in_undoing(ward: Ward, tally: Tally, count: int) -> None:
     """A sort, whole or killed, is undone, and the undoing is killed again and again before it is left to end."""
+    halfway = 0
     while tally.tried < count:
         with tally.trial(0), _inbox(ward, tally) as inbox:
             process = inbox.sort()
             if ward.rng.random() < 0.5:
                 _await(process, inbox.out / JOURNAL)
-                _kill(process, ward.rng.uniform(0, MOMENT))
+                _await_moves(process, inbox, ward.rng.randint(0, FILES))
+                _kill(process)
             else:
                 demand(inbox.patient.await_end(process) == 0, f"it cannot be sorted: {inbox.patient.said()}")
             ended = False
@@ -158,8 +177,10 @@ def kill_in_undoing(ward: Ward, tally: Tally, count: int) -> None:
                 deadly = Conditions(deadly=ward.rng.randint(1, UNDOING), deadly_place=place)
                 ended = inbox.patient.await_end(inbox.undo(deadly)) == 0
                 tally.tried += not ended
+                halfway += not ended and 0 < inbox.moved() < MOVED
                 inbox.examine()
             inbox.recover()
+    tally.how = f"{halfway} with some files moved"
 
 
 def two_sorts_at_once(ward: Ward, tally: Tally, count: int) -> None:
@@ -168,9 +189,12 @@ def two_sorts_at_once(ward: Ward, tally: Tally, count: int) -> None:
         with tally.trial(), _inbox(ward, tally) as inbox:
             second = inbox.out if tally.tried % 2 else inbox.out.with_name("second")
             processes = [inbox.sort(said="first"), inbox.sort(out=second, said="other")]
+            codes = []
             for process, said in zip(processes, ("first", "other"), strict=True):
-                code = inbox.patient.await_end(process, said)
-                demand(code in (0, 2), f"exit code {code}: {inbox.patient.said(said)}")
+                codes.append(inbox.patient.await_end(process, said))
+                demand(codes[-1] in (0, 2), f"exit code {codes[-1]}: {inbox.patient.said(said)}")
+            demand(0 in codes, "neither of two sorts did its work")
+            demand(inbox.moved() == MOVED, f"{inbox.moved()} files were moved, not {MOVED}")
             places = {inbox.folder, inbox.out, second}
             found = sum((Counter(contents(place).values()) for place in places), Counter[str]())
             lost = Counter(inbox.before.values()) - found
@@ -190,8 +214,17 @@ def _await(process: BaseProcess, path: Path) -> None:
         time.sleep(0.0005)
 
 
-def _kill(process: BaseProcess, seconds: float) -> None:
-    process.join(seconds)
+def _await_moves(process: BaseProcess, inbox: Inbox, count: int) -> None:
+    """Wait until so many pictures have been moved away or the process has ended."""
+    until = time.monotonic() + PATIENCE
+    while process.is_alive() and inbox.left() > FILES - count and time.monotonic() < until:
+        pass  # all files are moved within milliseconds
+
+
+def _kill(process: BaseProcess) -> bool:
+    """Kill −9; whether the process had not ended before."""
     process.kill()
     process.join()
+    killed = process.exitcode == -signal.SIGKILL
     process.close()
+    return killed

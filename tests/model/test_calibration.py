@@ -16,7 +16,8 @@ from converge_to_surprise.core.augment import augment
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.backbone import random_network
-from converge_to_surprise.model.calibration import MAX_SHARPNESS, calibrate, sharpness_of
+from converge_to_surprise.model.calibration import calibrate
+from converge_to_surprise.model.confidence import MAX_SHARPNESS, sharpness_of
 from converge_to_surprise.model.inference import run_all
 
 

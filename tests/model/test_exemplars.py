@@ -79,6 +79,7 @@ def test_positions_are_those_in_x(tmp_path: Path) -> None:
     paths[3].write_bytes(b"damaged")
     quick = {"schedule": ["search=relaxed:2", "merge=merge:1"], "views": {"upsample": 1}, "n_init": 1}
     model = SurpriseClustering(settings=quick, random_state=0, n_threads=1).fit(paths)
+    assert {one["cluster"] for one in model.exemplars_} == set(model.labels_[model.labels_ >= 0])
     assert all(model.labels_[one["image"]] == one["cluster"] for one in model.exemplars_)
     assert 3 not in {one["image"] for one in model.exemplars_}
     assert all(one["confidence"] == model.probabilities_[one["image"]] for one in model.exemplars_)

@@ -143,6 +143,7 @@ def test_without_classes_nothing_is_said_of_them(run: RunFolder) -> None:
     assert clustering["classes"] is None
     assert clustering["panels"] == []
     assert clustering["images"]["class"] is None
+    assert clustering["levels"]["levels"]
     assert all("acc" not in level for level in clustering["levels"]["levels"])
 
 

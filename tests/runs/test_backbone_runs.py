@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,11 @@ import torch
 from support import onnx_models
 from support.picture_run import call, interrupt, refused, result_of, table
 from support.small_backbone import COPIES, FLAGS, SIDE, fit_on_backbone, make_place
+from torch import Tensor
 
 from converge_to_surprise.data import datasets
+from converge_to_surprise.model import feature_bank
+from converge_to_surprise.model.encoder import all_features
 from converge_to_surprise.model.feature_recipe import FeatureRecipe
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.load import load_model
@@ -44,10 +48,21 @@ def test_colors_are_found_and_the_run_says_how(run: Path) -> None:
 
 
 def test_the_same_command_gives_the_same_labels_and_computes_no_feature(
-    run: Path, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    computed: list[int] = []
+
+    def counted(*arguments: Any) -> Tensor:
+        computed.append(len(arguments[1]))
+        return all_features(*arguments)
+
+    monkeypatch.setattr(feature_bank, "all_features", counted)
     fit_on_backbone(place, tmp_path / "again", "--no-report")
-    assert "features of pictures" not in capsys.readouterr().out
+    assert computed == []
+    with monkeypatch.context() as patch:
+        patch.setenv("CTS_CACHE", str(tmp_path / "another cache"))
+        fit_on_backbone(place, tmp_path / "anew", "--no-report")
+    assert sum(computed) == len(list((place / "photos").rglob("*.png"))), "counted where the cache holds nothing"
     assert (tmp_path / "again" / "labels.csv").read_bytes() == (run / "labels.csv").read_bytes()
 
 

@@ -92,6 +92,7 @@ def test_a_loaded_optimizer_continues_bit_for_bit(precision: Precision, network:
     assert torch.equal(flatten(twin), flatten(network))
     assert not torch.equal(flatten(fresh), flatten(network)), "the state must matter for this to show anything"
     assert json.dumps(loaded.data()) == json.dumps(optimizer.data())
+    assert loaded.tensors().keys() == optimizer.tensors().keys() != set()
     assert all(torch.equal(value, optimizer.tensors()[name]) for name, value in loaded.tensors().items())
 
 

@@ -127,6 +127,8 @@ def _plain_picture(path: str | Path, side: int) -> Iterator[tuple[Image.Image, t
         raise
     except PermissionError:
         raise BadPicture("may not be read (permission denied)", "no permission") from None
+    except FileNotFoundError:
+        raise BadPicture("it vanished while it was read", "missing") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise BadPicture(f"too many pixels; the limit is {PIXEL_BUDGET // 10**6} million", "too large") from None
     except Exception as error:  # the decoders raise many kinds of errors

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ..core import conditional, rng, surprise
 from ..core.conditional import NodeLabels
-from ..model.calibration import sharpness_of
 from ..model.cluster_model import Model
+from ..model.confidence import sharpness_of
 from ..model.hierarchy import Hierarchy, Node, Outcome, Path, Split, path_text
 from .node_bank import ViewBank, view_bank
 from .node_heads import NodeHeads, NodeImages, train_heads
