@@ -6,7 +6,14 @@ from torch import Tensor, nn
 
 from converge_to_surprise.config import Evolution
 from converge_to_surprise.model.backbone import Backbone, BackboneNetwork, whole_logits
-from converge_to_surprise.model.network import ClusterNetwork, FeatureNetwork, ResNet9, flatten, unflatten
+from converge_to_surprise.model.network import (
+    ClusterNetwork,
+    FeatureNetwork,
+    PixelNetwork,
+    ResNet9,
+    flatten,
+    unflatten,
+)
 from converge_to_surprise.search import evolution, population, stacked
 from converge_to_surprise.search.population import BatchLabeler, ViewPair
 
@@ -23,7 +30,8 @@ def networks() -> dict[str, ClusterNetwork]:
     return {
         "linear": FeatureNetwork(16, 7),
         "hidden": FeatureNetwork(16, 7, hidden=9),
-        "pixels": on_pixels(nn.Flatten(), *hidden),
+        "pixels": PixelNetwork(1, 16, 9, 7),
+        "own module": on_pixels(nn.Flatten(), *hidden),
         "normalized pixels, two layers": on_pixels(nn.Flatten(), nn.BatchNorm1d(16, affine=False), *hidden, *deep),
     }
 

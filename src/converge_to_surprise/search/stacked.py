@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..model.backbone import BackboneNetwork
-from ..model.network import ClusterNetwork, FeatureNetwork
+from ..model.network import ClusterNetwork, FeatureNetwork, PixelNetwork
 
 CACHED = 2**17
 """Numbers of a layer's output that fit a CPU's cache."""
@@ -26,6 +26,9 @@ def chain(network: ClusterNetwork) -> list[Layer] | None:
     if isinstance(network, FeatureNetwork):
         hidden = [] if network.hidden is None else [("hidden.", network.hidden), ("", nn.ReLU())]
         return [*hidden, ("head.", network.head)]
+    if isinstance(network, PixelNetwork):
+        rectified = [("hidden.", network.hidden), ("norm.", network.norm), ("", nn.ReLU())]
+        return [*rectified, ("center.", network.center), ("head.", network.head)]
     if not isinstance(network, BackboneNetwork) or network.frozen or type(network.backbone) is not nn.Sequential:
         return None
     (_, first), *layers = [(f"backbone.{name}.", layer) for name, layer in network.backbone.named_children()]
