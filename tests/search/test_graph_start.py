@@ -44,7 +44,7 @@ def settings(**changes: object) -> Config:
 
 def test_islands_of_neighbors_are_clusters_the_largest_first() -> None:
     neighbors, classes = islands([60, 40, 20])
-    found = graph_start.cluster_graph(neighbors, settings(resolutions=(0.01, 0.02)), 0)
+    found = graph_start.cluster_graph(neighbors, torch.arange(120), settings(resolutions=(0.01, 0.02)), 0)
     assert found.shape == (120, 4)
     for column in found.T.numpy():
         assert adjusted_rand_index(column, classes) == pytest.approx(1.0)
@@ -54,13 +54,13 @@ def test_islands_of_neighbors_are_clusters_the_largest_first() -> None:
 def test_finer_heads_have_more_clusters_and_the_same_seed_the_same_ones() -> None:
     images, _ = striped_images(200)
     trainer = Trainer(images, Config(schedule=STAGES, relaxed=Relaxed(heads=4, batch_size=40), threads=1))
-    near = trainer._nearest_by_pixels()
+    near = trainer._nearest_neighbors()
     config = settings()
-    found = graph_start.cluster_graph(near, config, 3)
+    found = graph_start.cluster_graph(near, torch.arange(200), config, 3)
     counts = (found.amax(0) + 1).tolist()
     assert counts == sorted(counts)
     assert counts[-1] > counts[0]
-    assert torch.equal(found, graph_start.cluster_graph(near, config, 3))
+    assert torch.equal(found, graph_start.cluster_graph(near, torch.arange(200), config, 3))
 
 
 def test_the_resolutions_have_equal_ratios() -> None:
@@ -147,7 +147,21 @@ def test_later_graphs_are_of_features(small: Config) -> None:
     for record in trainer.run():
         assert trainer.neighbors is not None
         tables[record.stage] = trainer.neighbors.clone()
-    assert torch.equal(tables["graph 1"], trainer._nearest_by_pixels())
+    assert torch.equal(tables["graph 1"], trainer._nearest_neighbors())
     assert torch.equal(tables["search 1"], tables["graph 1"])
     assert not torch.equal(tables["graph 2"], tables["graph 1"])
     assert torch.equal(tables["search 2"], tables["graph 2"])
+
+
+def test_near_duplicates_are_one_node_of_the_graph() -> None:
+    """Pairs of copies that are linked to each other alone would be islands; as one node they have the links of the
+    first.
+    """
+    near, islands_of = islands([60, 40, 20])
+    copies, classes = torch.arange(240) // 2 * 2, islands_of.repeat(2)
+    neighbors = (2 * near).repeat_interleave(2, 0)
+    neighbors[1::2] = torch.arange(0, 240, 2)[:, None]  # the second of a pair has links to the first only
+    found = graph_start.cluster_graph(neighbors, copies, settings(resolutions=(0.01, 0.02)), 0)
+    assert torch.equal(found[::2], found[1::2])
+    for column in found.T.numpy():
+        assert adjusted_rand_index(column, classes) == pytest.approx(1.0)

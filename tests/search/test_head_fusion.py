@@ -12,7 +12,7 @@ from converge_to_surprise.model.inference import label_views, view_features
 from converge_to_surprise.model.merge_tree import MergeResult
 from converge_to_surprise.search import merge
 from converge_to_surprise.search.head_fusion import Evidence, fit_head, fuse_heads, move_subclusters, vote
-from converge_to_surprise.search.neighbors import nearest_neighbors
+from support.neighbor_table import nearest_neighbors
 
 
 def result_of(head: int, agreement: list[float]) -> MergeResult:

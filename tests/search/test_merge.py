@@ -15,7 +15,7 @@ from converge_to_surprise.core.surprise import mutual_information
 from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.merge_tree import MergeResult
 from converge_to_surprise.search import merge
-from converge_to_surprise.search.neighbors import nearest_neighbors
+from support.neighbor_table import nearest_neighbors
 
 
 def test_boundaries_by_hand() -> None:

@@ -15,6 +15,7 @@ from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.inference import view_features
 from converge_to_surprise.model.network import ClusterNetwork
 from converge_to_surprise.search import neighbors
+from support.neighbor_table import nearest_neighbors
 
 
 @given(st.integers(3, 40), st.integers(1, 6), st.integers(0, 999))
@@ -46,7 +47,7 @@ def test_neighbors_by_pixels_and_by_features_have_the_same_class(small: Config) 
     images, classes = striped_images(300)
     network = random_network(Config(seed=0, max_clusters=8, network=Network(width=4)), 1, 1)
     for given_network in (None, network):
-        found = neighbors.nearest_neighbors(images, small, 1, given_network)
+        found = nearest_neighbors(images, small, 1, given_network)
         assert found.shape == (300, small.relaxed.neighbors)
         same = classes[found.numpy()] == classes[:, None]
         assert same.mean() > 0.9
@@ -72,7 +73,7 @@ def test_with_the_background_removed_neighbors_do_not_depend_on_it() -> None:
 
     def fraction_of_twins(background: Literal["keep", "remove"]) -> float:
         config = Config(views=Views(fill_masked=True, background=background))
-        found = neighbors.nearest_neighbors(images, config, 1)
+        found = nearest_neighbors(images, config, 1)
         return float((found[:, 0] == twins).float().mean())
 
     assert fraction_of_twins("remove") == 1
@@ -113,17 +114,17 @@ def test_neighbors_do_not_depend_on_the_number_of_rows_searched_at_once(
 ) -> None:
     images = striped_images(900)[0]
     network = random_network(Config(seed=0, max_clusters=8, network=Network(width=4)), 1, 1)
-    whole = [neighbors.nearest_neighbors(images, small, 1, given_network) for given_network in (None, network)]
+    whole = [nearest_neighbors(images, small, 1, given_network) for given_network in (None, network)]
     monkeypatch.setattr(neighbors.stretches, "__defaults__", (256,))
     for given_network, expected in zip((None, network), whole, strict=True):
-        assert torch.equal(neighbors.nearest_neighbors(images, small, 1, given_network), expected)
+        assert torch.equal(nearest_neighbors(images, small, 1, given_network), expected)
 
 
 def test_features_of_many_images_are_whitened_on_the_pool(small: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above the limit at most the features of the pool are kept in memory; the neighbors are as good."""
     images, classes = striped_images(300)
     network = random_network(Config(seed=0, max_clusters=8, network=Network(width=4)), 1, 1)
-    few = neighbors.nearest_neighbors(images, small, 1, network)
+    few = nearest_neighbors(images, small, 1, network)
     monkeypatch.setattr(neighbors, "LIMIT", 299)
     chunks: list[int] = []
 
@@ -133,11 +134,11 @@ def test_features_of_many_images_are_whitened_on_the_pool(small: Config, monkeyp
 
     monkeypatch.setattr(neighbors, "view_features", counted)
     # The pool holds all images, so the whitening is the same.
-    assert torch.equal(neighbors.nearest_neighbors(images, small, 1, network), few)
+    assert torch.equal(nearest_neighbors(images, small, 1, network), few)
     chunks.clear()
     monkeypatch.setattr(neighbors, "POOL", 120)
     monkeypatch.setattr(neighbors.stretches, "__defaults__", (64,))
-    found = neighbors.nearest_neighbors(images, small, 1, network)
+    found = nearest_neighbors(images, small, 1, network)
     assert max(chunks) < 128
     assert (classes[found.numpy()] == classes[:, None]).mean() > 0.9
 
@@ -148,16 +149,16 @@ def test_many_images_find_their_neighbors_in_cells_and_points_lie_in_a_file(
 ) -> None:
     images, _ = striped_images(900)
     network = random_network(Config(seed=0, max_clusters=8, network=Network(width=4)), 1, 1) if by_features else None
-    exact = neighbors.nearest_neighbors(images, small, 1, network)
+    exact = nearest_neighbors(images, small, 1, network)
     for name, value in (("EXACT", 500), ("LIMIT", 500), ("POINT_BYTES", 1000)):
         monkeypatch.setattr(neighbors, name, value)
     monkeypatch.setattr(neighbors.stretches, "__defaults__", (256,))
-    found = neighbors.nearest_neighbors(images, small, 1, network)
+    found = nearest_neighbors(images, small, 1, network)
     assert found.shape == exact.shape
     assert not bool((found == torch.arange(900)[:, None]).any())
     assert (found[:, :, None] == exact[:, None, :]).any(2).double().mean() > 0.9
     assert len(set(found.flatten().tolist())) > 500, "all images are searched, not a pool"
-    assert torch.equal(neighbors.nearest_neighbors(images, small, 2, network), found)
+    assert torch.equal(nearest_neighbors(images, small, 2, network), found)
 
 
 @pytest.mark.parametrize("limit", [299, 300])

@@ -22,7 +22,7 @@ from converge_to_surprise.model.inference import label_views, view_features
 from converge_to_surprise.model.network import ClusterNetwork
 from converge_to_surprise.search import neighbors, relaxed
 from converge_to_surprise.search import trainer as trainer_module
-from converge_to_surprise.search.neighbors import nearest_neighbors
+from support.neighbor_table import nearest_neighbors
 from converge_to_surprise.search.trainer import Trainer
 
 

@@ -210,6 +210,9 @@ def check_position(snapshot: Snapshot, config: Config, images: int) -> None:
     if targets is not None:
         require(targets.dtype == torch.int64 and targets.shape == (images, config.relaxed.heads), "targets")
         require(int(targets.min()) >= -1 and int(targets.max()) < MAX_OUTPUTS, "targets")
+    if (copies := tensors.get("copies")) is not None:
+        require(copies.dtype == torch.int64 and copies.shape == (images,), "copies")
+        require(int(copies.min()) >= 0 and bool((copies <= torch.arange(images)).all()), "copies")
 
 
 def _check_optimizer(data: dict[str, Any], tensors: dict[str, Tensor], network: ClusterNetwork) -> None:

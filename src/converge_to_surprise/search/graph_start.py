@@ -33,14 +33,17 @@ def resolutions(config: Config) -> npt.NDArray[np.float64]:
     return np.geomspace(first, last, heads) if heads > 1 else np.array([np.sqrt(first * last)])
 
 
-def cluster_graph(neighbors: Tensor, config: Config, step: int) -> Tensor:
+def cluster_graph(neighbors: Tensor, copies: Tensor, config: Config, step: int) -> Tensor:
     """Clusters of every image by modularity at the resolution of each head, the largest cluster first. (N, heads)
 
-    ``neighbors``: (N, k); two images are linked if one is a neighbor of the other.
+    ``neighbors``: (N, k); two images are linked if one is a neighbor of the other. ``copies``: the first image of each
+    image's group of near-duplicates (N,); a group is one node of the graph and has the links of its first image.
     """
-    count, degree = neighbors.shape
+    leaders, own = copies.unique(return_inverse=True)
+    linked = own[neighbors[leaders]].numpy()
+    count, degree = linked.shape
     rows = np.repeat(np.arange(count), degree)
-    links = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, neighbors.numpy().ravel())), (count, count))
+    links = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, linked.ravel())), (count, count))
     links = links.maximum(links.T)
     found = []
     for head, resolution in enumerate(resolutions(config)):
@@ -51,7 +54,7 @@ def cluster_graph(neighbors: Tensor, config: Config, step: int) -> Tensor:
         rank = np.empty_like(sizes)
         rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
         found.append(rank[clusters])
-    return torch.from_numpy(np.stack(found, 1))
+    return torch.from_numpy(np.stack(found, 1))[own]
 
 
 def fit_outputs(network: ClusterNetwork, targets: Tensor, grow: bool) -> tuple[ClusterNetwork, Tensor]:

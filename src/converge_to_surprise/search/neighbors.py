@@ -147,30 +147,32 @@ def pool_positions(images: int, seed: int) -> Tensor:
     return torch.randperm(images, generator=generator)[:POOL].sort().values
 
 
-def nearest_neighbors(
-    images: Tensor,
-    config: Config,
-    threads: int,
-    network: ClusterNetwork | None = None,
-    features: Tensor | None = None,
-    count: int | None = None,
+def image_points(
+    images: Tensor, config: Config, network: ClusterNetwork | None = None, features: Tensor | None = None
 ) -> Tensor:
-    """Neighbors of every image, by pixels or, given a network, by its features. (N, count)
+    """Points (N, D) whose distance measures how different images look: by pixels or, given a network, by its features.
 
-    Up to ``EXACT`` images the search is exact. ``features``: both views' features of all images (N, 2, D), if they
-    are known. ``count``: by default config.relaxed.neighbors.
+    ``features``: both views' features of all images (N, 2, D), if they are known.
     """
-    count = config.relaxed.neighbors if count is None else count
     if config.views.stored:  # a head does not change the features of the images
         network = None
     if network is not None and len(images) <= LIMIT:
         mean = (view_features(network, images, config.views) if features is None else features).mean(1)
-        points = Whitening.of(mean)(mean)
-    else:
-        points = embed_all(images, image_embedding(images, config, network))
-    if len(points) <= max(EXACT, count + 1):
-        return exact_neighbors(points, count, threads)
-    return cell_search.search(points, count, threads, rng.torch_generator(config.seed, "cells"))
+        return Whitening.of(mean)(mean)
+    return embed_all(images, image_embedding(images, config, network))
+
+
+class Search(NamedTuple):
+    """Finds the nearest other points of every point."""
+
+    seed: int
+    threads: int
+
+    def __call__(self, points: Tensor, count: int) -> Tensor:
+        """Positions of the nearest other points of every point (N, D): (N, count), exact up to ``EXACT`` points."""
+        if len(points) <= max(EXACT, count + 1):
+            return exact_neighbors(points, count, self.threads)
+        return cell_search.search(points, count, self.threads, rng.torch_generator(self.seed, "cells"))
 
 
 def image_embedding(images: Tensor, config: Config, network: ClusterNetwork | None) -> Embedding:

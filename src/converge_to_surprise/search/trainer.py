@@ -28,7 +28,7 @@ from ..model.backbone import Backbone
 from ..model.inference import logits_of, view_features
 from ..model.network import ClusterNetwork, flatten, load_flat
 from ..model.precision import exact, multiplying
-from . import consolidate, evolution, graph_start, guided, head_fusion, merge, neighbors, population, relaxed, schedule
+from . import consolidate, copies, evolution, graph_start, guided, head_fusion, merge, neighbors, population, relaxed, schedule
 from .chunking import resolve_hardware
 from .initialization import initial_network
 from .optimizer import Optimizer
@@ -72,6 +72,8 @@ class Trainer:
         """What spans the subspace of guided evolution."""
         self.targets: Tensor | None = None
         """The clusters that the heads imitate in a graph stage, and started from afterwards. (N, heads)"""
+        self.copies: Tensor | None = None
+        """The first image of each image's group of near-duplicates. (N,)"""
         self.merge_features: Tensor | None = None
         """Both views' features of all images at the last merge (N, 2, D), unless the run was resumed after it."""
         self._merge_step: int | None = None
@@ -166,36 +168,41 @@ class Trainer:
     def _begin_stage(self, step: schedule.Step) -> None:
         """What a sequence of gradient steps of one kind needs: neighbors, targets, an optimizer."""
         if step.kind == "refine":
-            self.neighbors = self._nearest_neighbors(step)
+            # Right after the merge the features of the images are known.
+            features = self.merge_features if self._merge_step == step.number - 1 else None
+            self.neighbors = self._nearest_neighbors(self.network, features)
         elif step.kind == "graph":
             self._cluster_neighbor_graph(step)
         elif self.neighbors is None:  # after a graph stage they are known
-            self.neighbors = self._nearest_by_pixels()
+            self.neighbors = self._nearest_neighbors()
         self.optimizer = relaxed.new_optimizer(self.network, self.config)
 
     def _cluster_neighbor_graph(self, step: schedule.Step) -> None:
         """Set the targets of a graph stage: by pixels at the beginning of a run, later by the learned features."""
         settings = self.config.relaxed
-        network = self.network if step.number else None
         count = max(settings.graph_neighbors, settings.neighbors)
-        near = neighbors.nearest_neighbors(self.images, self.config, self.threads, network, count=count)
+        near = self._nearest_neighbors(self.network if step.number else None, count=count)
+        assert self.copies is not None
         self.neighbors = near[:, : settings.neighbors].contiguous()
-        found = graph_start.cluster_graph(near[:, : settings.graph_neighbors], self.config, step.number)
+        links = near[:, : settings.graph_neighbors]
+        found = graph_start.cluster_graph(links, self.copies, self.config, step.number)
         network, self.targets = graph_start.fit_outputs(self.network, found, settings.grow)
         self.networks = Networks(network)
 
-    def _nearest_by_pixels(self) -> Tensor:
-        return neighbors.nearest_neighbors(self.images, self.config, self.threads)
-
-    def _nearest_neighbors(self, step: schedule.Step) -> Tensor:
-        """Neighbors by features. Right after the merge the features of the images are known."""
-        features = self.merge_features if self._merge_step == step.number - 1 else None
-        return neighbors.nearest_neighbors(self.images, self.config, self.threads, self.network, features)
+    def _nearest_neighbors(
+        self, network: ClusterNetwork | None = None, features: Tensor | None = None, count: int | None = None
+    ) -> Tensor:
+        """Neighbors of every image by pixels or by a network's features, none of them its near-duplicate. (N, count)"""
+        search = neighbors.Search(self.config.seed, self.threads)
+        points = neighbors.image_points(self.images, self.config, network, features)
+        if self.copies is None:
+            self.copies = copies.copy_groups(points, search)
+        return copies.neighbors_beyond(points, self.copies, count or self.config.relaxed.neighbors, search)
 
     def _merge(self, step: schedule.Step) -> Measures:
         """Merge the clusters of every head, select a head, and fit one head to the result."""
         if self.neighbors is None:
-            self.neighbors = self._nearest_by_pixels()
+            self.neighbors = self._nearest_neighbors()
         counts = merge.count_boundary_pairs(self.network, self.images, self.neighbors, self.config, step.number)
         tables = (counts.augmented + counts.neighbor).double().numpy()
         trees = [merge.build_merge_tree(table, self.config.merge) for table in tables]
@@ -255,6 +262,8 @@ class Trainer:
             tensors["neighbors"] = self.neighbors
         if self.targets is not None:
             tensors["targets"] = self.targets
+        if self.copies is not None:
+            tensors["copies"] = self.copies
         if self.optimizer is not None:
             tensors |= self.optimizer.tensors()
         if self.memory is not None:
@@ -273,7 +282,7 @@ class Trainer:
         """Continue from a snapshot of a trainer with the same images and configuration."""
         tensors, data = snapshot
         self.networks = Networks.restore(snapshot, self.config, self.images.shape[1], self.backbone)
-        self.neighbors, self.targets = tensors.get("neighbors"), tensors.get("targets")
+        self.neighbors, self.targets, self.copies = (tensors.get(name) for name in ("neighbors", "targets", "copies"))
         self.memory = guided.Memory.load(tensors, self.device)
         self.merge_features = None
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
