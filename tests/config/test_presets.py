@@ -252,6 +252,17 @@ def test_evolution_takes_the_pixels_of_small_images_as_they_are(search: SearchNa
     assert presets.with_embeddings(config, 500, 1).network.convolutional, "stored features take its place"
 
 
+@pytest.mark.parametrize(("name", "updates", "passes"), [("digits", (200, 100), 100), ("usps", (225, 108), 48)])
+def test_evolution_on_pixels_has_about_as_many_updates_for_every_number_of_images(
+    name: str, updates: tuple[int, int], passes: int
+) -> None:
+    images, shape = KNOWN_SIZES[name]
+    config = resolve("fast", "evolution", name, images, shape)
+    kinds = Counter((step.stage, step.kind) for step in steps(config, images))
+    assert (kinds["explore", "evolution"], kinds["strong", "evolution"]) == updates
+    assert kinds["strong", "consolidate"] == passes
+
+
 def test_larger_images_own_backbones_other_searches_and_the_paper_keep_the_network() -> None:
     small, large = (1, 16, 16), (3, 17, 17)
     others = [
