@@ -87,6 +87,7 @@ def main() -> None:
     for seed in options.seeds:
         about = {"data": options.data, "search": options.search, "variant": options.variant, "seed": seed}
         place = options.folder and options.folder / "-".join(map(str, about.values())).replace(" ", "-")
+        about["network"] = f"{config.network.hidden} units, centered"
         for row in run(options.data, replace(config, seed=seed), place):
             shown = "  ".join(f"{name} {row[name]:.3g}" for name in ("surprise", "agreement", "acc", "nmi"))
             print(f"seed {seed} step {row['step']} {row['stage']}: {shown}  clusters {row['clusters']}", flush=True)
