@@ -211,8 +211,8 @@ class PixelNetwork(ClusterNetwork):
     """Heads on a hidden layer that takes the pixels of small views, for searches whose cost grows with the number of
     parameters.
 
-    The hidden units are normalized once more after the rectifier: where all features are positive, the few outputs with
-    the largest sums of weights would win every view at the beginning.
+    The hidden units are normalized once more after the rectifier. Positive features favor outputs with a large sum of
+    weights; with centered ones more outputs win some view at the beginning.
     """
 
     def __init__(self, channels: int, pixels: int, hidden: int, n_outputs: int, heads: int = 1) -> None:
