@@ -212,6 +212,17 @@ def _read_bytes() -> int:
     return int(words[words.index("read_bytes:") + 1])
 
 
+def each_size(script: str, options: argparse.Namespace, channels: int) -> Iterator[Any]:
+    """What a script measures (``--measure FILE``) on images of each size, in a process of its own."""
+    for size in options.sizes:
+        with tempfile.TemporaryDirectory(dir=options.work) as folder:
+            path = Path(folder) / "images.npy"
+            write_store(path, size, options.side, channels)
+            words = [sys.executable, script, *sys.argv[1:], "--measure", str(path)]
+            ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+        yield json.loads(ended.stdout.splitlines()[-1])
+
+
 def main() -> None:
     parser = rows.parser(__doc__, "bigdata.csv", side=28, channels=1, steps=50, threads=1)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
@@ -228,13 +239,8 @@ def main() -> None:
     if options.measure is not None:
         print(json.dumps(measure(options.measure, options)))
         return
-    for size in options.sizes:
-        with tempfile.TemporaryDirectory(dir=options.work) as folder:
-            path = Path(folder) / "images.npy"
-            write_store(path, size, options.side, options.channels)
-            words = [sys.executable, __file__, *sys.argv[1:], "--measure", str(path)]
-            ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
-        rows.append_rows(options.save, json.loads(ended.stdout.splitlines()[-1]))
+    for found in each_size(__file__, options, options.channels):
+        rows.append_rows(options.save, found)
     print(readme_table.bigdata(options.save.parent))
 
 

@@ -3,12 +3,15 @@
     pip install '.[benchmarks,photos]'
     python benchmarks/photos.py FOLDER... --backbone FILE [--backbone-size 128] [--seeds 0 1 2 3 4] [--rivals-python P]
 
-The folders directly below FOLDER are its classes, for evaluation only. Every method gets the features of the same views
-from the same file: the rivals the mean of both un-augmented views as unit vectors. UMAP + HDBSCAN has the settings of
-its documentation with the cosine metric, EVoC its defaults; what they call noise counts as one more cluster. k-means is
-told the number of classes and takes the best of 10 initializations. ``seconds`` of ours are those of the whole command,
-with the features in the cache from the second seed on (``bank`` says whether they were); those of the rivals are of
-clustering alone, after compilation.
+The folders directly below FOLDER are its classes, for evaluation only. Every method works on the features of the same
+views by the same backbone: ours on the bank, which its first run computes, the rivals on the mean of both views without
+augmentation, as unit vectors. UMAP + HDBSCAN has the settings of its documentation with the cosine metric, EVoC
+its defaults; what they call noise counts as one more cluster. k-means is told the number of classes and takes the best
+of 10 initializations.
+
+``seconds`` of ours are those of the whole command, with the features if ``bank`` is "computed"; those of the rivals are
+of clustering alone, after compilation. ``load`` is the load average of the machine (one minute) at the start: on a busy
+machine ``seconds`` are an upper bound.
 
 Each run appends a row to benchmarks/results/photos.csv; runs that have one are not repeated. Then the table is printed.
 """
@@ -16,7 +19,10 @@ Each run appends a row to benchmarks/results/photos.csv; runs that have one are 
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import json
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,37 +30,43 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import readme_table
 import rivals
 import rows
 from rival_process import Request, RivalProcess
 
-METHODS = ("ours", "evoc", "umap+hdbscan", "k-means, K given")
+METHODS = tuple(readme_table.PHOTO_METHODS)
 
 
-def unit_features(run: Path) -> npt.NDArray[np.float32]:
-    """The features of the un-augmented views of a finished run's pictures, as unit vectors. (N, D)"""
-    from converge_to_surprise.data import datasets
-    from converge_to_surprise.data.cache import cache_folder
-    from converge_to_surprise.data.store import fingerprint
-    from converge_to_surprise.runs.folder import RunFolder
+@functools.cache
+def features_and_classes(
+    source: str, backbone: str, size: int | None, threads: int
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """The features of both views of a folder's pictures, as unit vectors, and its classes. (N, D), (N,)
 
-    description = RunFolder.open(run).description()
-    assert description.recipe is not None
-    images = datasets.load(description.source, shape=description.shape).train.images
-    folder = cache_folder() / f"features-{description.recipe.key(fingerprint(images))}"
-    stored = np.load(folder / "features.npy", mmap_mode="r")[:, :, 0].astype(np.float32).mean(1)
-    return np.asarray(stored / np.linalg.norm(stored, axis=1, keepdims=True), dtype=np.float32)
-
-
-def classes_of(run: Path, source: str) -> npt.NDArray[np.int64]:
+    They are those of ours without augmentation: the rivals need no bank.
+    """
+    from converge_to_surprise.config import Config, presets
     from converge_to_surprise.config.images import ImageOptions
     from converge_to_surprise.data import datasets
-    from converge_to_surprise.runs.folder import RunFolder
+    from converge_to_surprise.model.encoder import clean_features
+    from converge_to_surprise.model.feature_bank import CHUNK
+    from converge_to_surprise.model.feature_recipe import FeatureRecipe
+    from converge_to_surprise.model.inference import map_ordered
+    from converge_to_surprise.model.pretrained import PreprocessFlags, open_backbone
 
-    shape = RunFolder.open(run).description().shape
-    labels = datasets.load(source, options=ImageOptions(labels="from-folders"), shape=shape).train.labels
-    assert labels is not None
-    return labels
+    opened = open_backbone(backbone, PreprocessFlags(size=size))
+    side = opened.identity.preprocess.size
+    store = datasets.load(source, options=ImageOptions(labels="from-folders", square=side)).train
+    assert store.labels is not None
+    config = presets.with_backbone(Config(), side, len(store))
+    recipe = FeatureRecipe(opened.identity, config.views, config.augmentation, 1, presets.COMPONENTS)
+
+    def part(start: int) -> npt.NDArray[np.float32]:
+        return clean_features(opened, store.images[start : start + CHUNK], recipe).float().mean(1).numpy()
+
+    found = np.concatenate(list(map_ordered(part, range(0, len(store), CHUNK), threads)))
+    return found / np.linalg.norm(found, axis=1, keepdims=True), store.labels
 
 
 def backbone_words(options: argparse.Namespace) -> list[Any]:
@@ -80,38 +92,34 @@ def ours(source: str | Path, run: Path, words: Sequence[object]) -> dict[str, An
 
 
 def run_rival(
-    method: str,
-    features: npt.NDArray[np.float32],
-    classes: npt.NDArray[np.int64],
-    seed: int,
-    options: argparse.Namespace,
+    request: Request, features: npt.NDArray[np.float32], classes: npt.NDArray[np.int64], process: RivalProcess
 ) -> dict[str, Any]:
-    """The scores of one rival, in a fresh process."""
+    """The scores and the time of one rival."""
+    if request.method != "k-means, K given":
+        found = process.fit(request, features)
+        times = {"seconds": found.seconds, "cpu_seconds": found.cpu_seconds, "versions": found.versions}
+        return rivals.scores(found.labels, classes) | times
     from sklearn.cluster import KMeans
 
-    if method == "k-means, K given":
-        began = time.perf_counter()
-        labels = KMeans(len(np.unique(classes)), n_init=10, random_state=seed).fit_predict(features).astype(np.int64)
-        spent = time.perf_counter() - began
+    began, cpu = time.perf_counter(), time.process_time()
+    labels = KMeans(len(np.unique(classes)), n_init=10, random_state=request.seed).fit_predict(features)
+    times = {"seconds": round(time.perf_counter() - began, 2), "cpu_seconds": round(time.process_time() - cpu, 2)}
+    return rivals.scores(labels.astype(np.int64), classes) | times | {"versions": rows.versions(["scikit-learn"])}
+
+
+def run_one(source: str, method: str, seed: int, process: RivalProcess, options: argparse.Namespace) -> dict[str, Any]:
+    """The row of one run."""
+    data = Path(source).name
+    backbone = f"{Path(options.backbone).name} at {options.backbone_size or 'its own'} px"
+    about = {"data": data, "method": method, "backbone": backbone, "seed": seed, "threads": options.threads}
+    load = round(os.getloadavg()[0], 2)
+    if method == "ours":
+        words = ["--labels", "from-folders", "--seed", seed, "--threads", options.threads]
+        found = ours(source, options.runs / f"{data}-{seed}", [*backbone_words(options), *words])
     else:
-        with RivalProcess(options.threads, options.rivals_python) as process:
-            labels, spent, *_ = process.fit(Request(method, seed, "cosine"), features)
-    return {**rivals.scores(labels, classes), "seconds": round(spent, 1)}
-
-
-def table(found: list[dict[str, str]]) -> str:
-    """Mean ± standard deviation over the seeds, as Markdown."""
-    lines = ["| pictures | method | ACC | NMI | ARI | clusters | seconds |", "|---|---|---|---|---|---|---|"]
-    for data in dict.fromkeys(row["data"] for row in found):
-        for method in METHODS:
-            some = [row for row in found if (row["data"], row["method"]) == (data, method)]
-            if some:
-                columns = [[100 * float(row[name]) for row in some] for name in ("acc", "nmi", "ari")]
-                cells = [f"{np.mean(values):.1f} ± {np.std(values):.1f}" for values in columns]
-                numbers = " ".join(sorted({row["n_clusters"] for row in some}, key=int))
-                seconds = f"{np.median([float(row['seconds']) for row in some]):.0f}"
-                lines.append(f"| {data} | {method} | {' | '.join(cells)} | {numbers} | {seconds} |")
-    return "\n".join(lines)
+        some = features_and_classes(source, options.backbone, options.backbone_size, options.threads)
+        found = run_rival(Request(method, seed, "cosine"), *some, process)
+    return {**about, **found, "load": load}
 
 
 def main() -> None:
@@ -125,24 +133,12 @@ def main() -> None:
     parser.add_argument("--rivals-python", help="interpreter that has evoc, umap-learn and hdbscan")
     options = parser.parse_args()
     finished = {(row["data"], row["method"], row["seed"]) for row in rows.read_rows(options.save)}
-    for source in options.folders:
-        data = Path(source).name
-        for seed in options.seeds:
-            run = options.runs / f"{data}-{seed}"
-            for method in options.methods:
-                if (data, method, str(seed)) in finished:
-                    continue
-                print(data, method, seed, flush=True)
-                if method == "ours":
-                    words = ["--labels", "from-folders", "--seed", seed, "--threads", options.threads]
-                    found = ours(source, run, [*backbone_words(options), *words])
-                else:
-                    first = options.runs / f"{data}-{options.seeds[0]}"
-                    found = run_rival(method, unit_features(first), classes_of(first, source), seed, options)
-                backbone = f"{Path(options.backbone).name} at {options.backbone_size or 'its own'} px"
-                about = {"data": data, "method": method, "backbone": backbone, "seed": seed, "threads": options.threads}
-                rows.append_rows(options.save, [{**about, **found}])
-    print(table(rows.read_rows(options.save)))
+    with RivalProcess(options.threads, options.rivals_python) as process:
+        for source, seed, method in itertools.product(options.folders, options.seeds, options.methods):
+            if (Path(source).name, method, str(seed)) not in finished:
+                print(source, method, seed, flush=True)
+                rows.append_rows(options.save, [run_one(source, method, seed, process, options)])
+    print(readme_table.photos(options.save.parent))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ on any of the pages; NAME is one of ``TABLES``. Of several rows about the same t
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,6 +41,8 @@ SECOND_INITIALIZATION = 1000
 """Initialization n of seed s is the run of seed s + 1000 (n - 1)."""
 THREE = "ACC / NMI / ARI"
 PUBLISHED_HEADING = f"the paper: {THREE}, K̂"
+PHOTO_METHODS = {**zoo_rows.METHODS, "k-means, K given": "k-means, K given"}
+"""Titles of the methods of benchmarks/photos.py."""
 
 
 def newest(folder: Path, name: str, *keys: str) -> pd.DataFrame:
@@ -122,14 +125,13 @@ def ablation(folder: Path) -> str:
 def rivals(folder: Path) -> str:
     """Other methods that are not given the number of clusters, with ours."""
     ours = newest(folder, "table1", "dataset", "seed")
-    titles = {"umap+hdbscan": "UMAP + HDBSCAN", "evoc": "EVoC"}
     lines = []
     for dataset, group in by_dataset(newest(folder, "rivals", "method", "data", "seed", "threads"), "data"):
         for method, runs in group.groupby("method", sort=False):
             one, two = (runs[runs["threads"] == count] for count in (1, 2))
             times = [duration(times) for times in (one["cpu_seconds"], one["seconds"], two["seconds"])]
             noise = f"{100 * one['noise'].mean():.1f} %"
-            lines.append([TITLES[dataset], titles.get(str(method), str(method)), *scores(one), noise, *times])
+            lines.append([TITLES[dataset], zoo_rows.METHODS[str(method)], *scores(one), noise, *times])
         own = ours[ours["dataset"] == dataset]
         if len(own):
             lines.append([TITLES[dataset], tables.OURS, *scores(own), ABSENT, ABSENT, duration(own["seconds"]), ABSENT])
@@ -142,9 +144,10 @@ def photos(folder: Path) -> str:
     lines = []
     if (folder / "photos.csv").exists():
         found = newest(folder, "photos", "data", "method", "seed")
-        for (data, method), group in found.groupby(["data", "method"], sort=False):
-            title = tables.OURS if method == "ours" else str(method)
-            lines.append([str(data), title, *scores(group), duration(group["seconds"])])
+        for data, (method, title) in itertools.product(dict.fromkeys(found["data"]), PHOTO_METHODS.items()):
+            group = found[(found["data"] == data) & (found["method"] == method)]
+            if len(group):
+                lines.append([str(data), title, *scores(group), duration(group["seconds"])])
     return markdown(["pictures", "method", "ACC", "NMI", "ARI", "K̂", "seeds", "time"], lines)
 
 

@@ -1,7 +1,7 @@
 """Other methods that find the number of clusters: UMAP + HDBSCAN and EVoC, on pixels of the training images.
 
     pip install '.[benchmarks]'
-    python benchmarks/rivals.py [--data mnist usps ...] [--methods evoc umap+hdbscan] [--seeds 0 1 2 3 4]
+    python benchmarks/rivals.py [--data mnist usps ...] [--methods evoc umap+hdbscan] [--seeds 0 1] [--rivals-python P]
 
 The settings of both are in benchmarks/rival_process.py. With a random_state UMAP uses one thread; so on several threads
 it runs once, without one.
@@ -69,14 +69,14 @@ def scores(labels: Labels, classes: Labels) -> dict[str, Any]:
     }
 
 
-def measure(job: Job, data_dir: Path | None) -> dict[str, Any]:
-    """The row of one run, which is made by a fresh process."""
+def measure(job: Job, data_dir: Path | None, python: str | None = None) -> dict[str, Any]:
+    """The row of one run, which is made by a fresh process of an interpreter."""
     from converge_to_surprise.data import datasets
 
     train = datasets.load(job.data, data_dir).train
     assert train.labels is not None
     rival, load, pixels = RIVALS[job.method], os.getloadavg()[0], as_vectors(train.images)
-    with RivalProcess(job.threads) as process:
+    with RivalProcess(job.threads, python) as process:
         found = process.fit(Request(job.method, job.seed), pixels)
     one_thread = job.method == "umap+hdbscan" and job.seed is not None
     settings = rival.settings(len(pixels)) + ("; UMAP on one thread, because of its random_state" if one_thread else "")
@@ -104,12 +104,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--rivals-python", help="interpreter that has evoc, umap-learn and hdbscan")
     options = parser.parse_args()
     finished = {(row["method"], row["data"], row["seed"], row["threads"]) for row in rows.read_rows(options.save)}
     for job in plan(options):
         if (job.method, job.data, "" if job.seed is None else str(job.seed), str(job.threads)) not in finished:
             print(job, flush=True)
-            rows.append_rows(options.save, [measure(job, options.data_dir)])
+            rows.append_rows(options.save, [measure(job, options.data_dir, options.rivals_python)])
     print(readme_table.rivals(options.save.parent))
 
 

@@ -16,15 +16,19 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from converge_to_surprise.config.storage import read_csv
-
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("converge-to-surprise", "torch", "numpy")
 DIGITS = 6
 """Decimal places of a number in a file."""
 Figures = Mapping[str, tuple[float, str]]
 """Value and unit of each figure of a benchmark of speed, by its name."""
-read_rows = read_csv
+
+
+def read_rows(file: Path) -> list[dict[str, str]]:
+    """The rows of a file, or none if there is no such file."""
+    from converge_to_surprise.config.storage import read_csv  # rival_process runs where the program is not installed
+
+    return read_csv(file)
 
 
 def versions(packages: Iterable[str] = PACKAGES) -> str:

@@ -6,7 +6,7 @@
 
 ``--sets`` has the files of the sets; those that are missing are made. Every method gets the same input: the pixels of
 the images at our working size, from 0 to 1, and for photographs also the features of the pictures by one backbone as
-in benchmarks/photos.py, where ours makes the features that the others use. Settings of the rivals are those of
+in benchmarks/photos.py. Settings of the rivals are those of
 benchmarks/rival_process.py; what they call noise counts as one more cluster in ACC, NMI and ARI. Sets of 20,000 images
 or more are run with the first seed only. ``--fit-options`` are added to `cts fit`. Classes are for evaluation only.
 
@@ -100,8 +100,7 @@ def vectors(job: Job, options: argparse.Namespace) -> tuple[npt.NDArray[np.float
 
     source = zoo_sets.set_file(options.sets, job.name)
     if job.input == "backbone":
-        run = run_folder(job._replace(seed=options.seeds[0]), options)
-        return photos.unit_features(run), photos.classes_of(run, str(source))
+        return photos.features_and_classes(str(source), options.backbone, options.backbone_size, options.threads)
     wanted = ImageOptions(labels="from-folders" if source.is_dir() else "none")
     train = datasets.load(str(source), options=wanted).train
     assert train.labels is not None
@@ -207,7 +206,7 @@ def main() -> int:
         if not zoo_sets.set_file(options.sets, name).exists():
             zoo_sets.write(name, options.sets, options)
     jobs, failed = plan(options), []
-    # The rivals on a backbone use the features that our runs have stored.
+    # Ours first: their time is that of the whole command, with the features if it computes them.
     for part in ([job for job in jobs if job.method == "ours"], [job for job in jobs if job.method != "ours"]):
         workers = Workers(part, options)
         workers.run()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 # Before torch is imported: the tests run in several processes, whose threads would wait for each other by spinning.
@@ -11,6 +13,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import pytest
 from hypothesis import settings
+from support.picture_run import fit_pictures, make_pictures
 from torch import Tensor
 
 from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Stage
@@ -31,22 +34,36 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(text, red=True, bold=True)
 
 
-@pytest.fixture(autouse=True)
-def _no_network(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def _no_network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No test may reach for the network, or for data or decoded pictures that happen to lie on this machine."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("this test must not reach for the network")
 
-    monkeypatch.setattr(datasets, "fetch_openml", refuse)
-    monkeypatch.delenv("CTS_DATA", raising=False)
-    monkeypatch.setenv("CTS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "fetch_openml", refuse)
+        patch.delenv("CTS_DATA", raising=False)
+        patch.setenv("CTS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield
 
 
 @pytest.fixture(scope="session")
 def bars() -> Tensor:
     """uint8 (120, 1, 8, 8)"""
     return striped_images(120)[0]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 60 striped pictures in folders of their classes, and two files that are no pictures."""
+    return make_pictures(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
+    """A quick run of them by the command line."""
+    return fit_pictures(pictures, tmp_path_factory.mktemp("runs") / "run")
 
 
 @pytest.fixture(scope="session")

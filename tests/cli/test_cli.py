@@ -288,7 +288,7 @@ def with_pixel(value: float) -> npt.NDArray[np.float64]:
         (PIXELS[:1], "holds 1 image; clustering needs at least 2"),
         (PIXELS[:, :1, :1], "holds images of 1x1 pixels"),
         (np.full((20, 8, 8), 9, dtype=np.uint8), "are constant (every pixel is 9)"),
-        (np.repeat(PIXELS[:1], 20, axis=0), "are the same: there is nothing to tell apart"),
+        (np.repeat(PIXELS[:1], 20, axis=0), "are the same: there is nothing to cluster"),
         (np.repeat(PIXELS[:, :1, :1], 64, axis=1).reshape(20, 8, 8), "is constant (a single gray value)"),
     ],
 )

@@ -7,14 +7,15 @@ import importlib
 import importlib.util
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.doc_commands import FENCE, command_lines, fences
 
 from converge_to_surprise import cli
-from converge_to_surprise.config import Config
+from converge_to_surprise.config import Config, describe
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -34,7 +35,6 @@ GENERATOR = load_generator()
 GENERATED = {DOCS / name for name in GENERATOR.PAGES}
 PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md")} - GENERATED)
 LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")
-FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def parse(words: Sequence[str]) -> None:
@@ -44,26 +44,6 @@ def parse(words: Sequence[str]) -> None:
         return
     kind = importlib.import_module(f"converge_to_surprise.cli.{name}").Command
     cli.parser.parse(name, kind, rest)
-
-
-def fences(text: str) -> Iterator[tuple[str, str]]:
-    """Language and content of every fenced block."""
-    for found in FENCE.finditer(text):
-        yield found[1], found[2]
-
-
-def command_lines(text: str) -> list[str]:
-    """Every line of a shell block that starts ``cts``, directly or by torchrun, joined over backslashes."""
-    found = []
-    for language, block in fences(text):
-        if language in ("", "sh", "bash", "shell", "console"):
-            for line in block.replace("\\\n", " ").splitlines():
-                words = shlex.split(line, comments=True)
-                if words[:1] == ["cts"]:
-                    found.append(shlex.join(words[1:]))
-                elif "converge_to_surprise" in words:
-                    found.append(shlex.join(words[words.index("converge_to_surprise") + 1 :]))
-    return found
 
 
 def anchors(page: Path) -> set[str]:
@@ -145,6 +125,14 @@ def test_reference_names_every_setting() -> None:
     plain = {field.name for field in dataclasses.fields(Config) if GENERATOR.section_of(field) is None}
     for name in plain | setting_names():
         assert page.count(f"| `{name}` |") == 1
+
+
+def test_every_setting_and_every_option_has_a_description() -> None:
+    assert [path for path, _, text in describe.leaves(Config()) if not text] == []
+    for name in GENERATOR.COMMANDS:
+        command = importlib.import_module(f"converge_to_surprise.cli.{name}").Command
+        described = describe.field_docs(command)
+        assert [field.name for field in dataclasses.fields(command) if not described.get(field.name)] == [], name
 
 
 def test_reference_takes_types_defaults_and_docstrings_from_the_code() -> None:

@@ -10,21 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.picture_run import FLAGS, call, fit_pictures, make_pictures, refused, table
+from support.picture_run import FLAGS, call, refused, table
 from support.restricted import call_restricted
 
 from converge_to_surprise.config.storage import write_atomically
 from converge_to_surprise.runs.folder import RunFolder
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_pictures(tmp_path_factory.mktemp("pictures"))
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
-    return fit_pictures(pictures, tmp_path_factory.mktemp("runs") / "run", tmp_path_factory.getbasetemp() / "cache")
 
 
 @pytest.fixture

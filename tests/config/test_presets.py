@@ -237,7 +237,7 @@ def test_evolution_on_stored_features_has_a_schedule_of_its_own_and_the_same_mer
     assert config.schedule[1].passes
     assert count_steps(config, 2000) == sum(presets.FEATURE_UPDATES) + 8 * 4 + 1
     other = presets.with_backbone(presets.resolve("fast", None, "auto", 2000, (3, 64, 64)), 128, 2000)
-    assert config.merge.linkage == other.merge.linkage
+    assert config.merge == other.merge
 
 
 @pytest.mark.parametrize("search", ["evolution", "guided"])

@@ -149,8 +149,7 @@ def test_an_array_is_resized_as_its_picture_is(tmp_path: Path, shape: tuple[int,
         np.testing.assert_array_equal(decode(tmp_path / f"{number}.png", own), images[number].numpy())
 
 
-def test_a_folder_of_large_pictures_is_its_array(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CTS_CACHE", str(tmp_path / "cache"))
+def test_a_folder_of_large_pictures_is_its_array(tmp_path: Path) -> None:
     pixels = RNG.integers(0, 256, (4, 130, 110, 3), dtype=np.uint8)
     (tmp_path / "in").mkdir()
     for number, image in enumerate(pixels):

@@ -29,16 +29,9 @@ def new(**params: Any) -> SurpriseClustering:
     return SurpriseClustering(**defaults | params)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CTS_CACHE", str(tmp_path_factory.getbasetemp() / "embedding-cache"))
-
-
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> SurpriseClustering:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CTS_CACHE", str(tmp_path_factory.getbasetemp() / "embedding-cache"))
-        return new().fit(vectors()[0])
+def model() -> SurpriseClustering:
+    return new().fit(vectors()[0])
 
 
 def test_the_result_is_that_of_the_command_line(model: SurpriseClustering, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from support.estimators import Pooled
 from torch import Tensor, nn
 
 from converge_to_surprise import SurpriseClustering
@@ -30,7 +31,7 @@ QUICK: dict[str, Any] = {
     "schedule": ["search=relaxed:40", "merge=merge:1", "refine=refine:3"],
     "network": {"width": 4},
     "relaxed": {"heads": 2, "batch_size": 20},
-    "merge": {"neighbor_pairs": 500, "augmented_pairs": 100, "evidence": "agreement"},
+    "merge": {"neighbor_pairs": 500, "augmented_pairs": 100},
     "n_init": 1,
 }
 TINY: dict[str, Any] = QUICK | {"schedule": ["search=relaxed:2", "merge=merge:1", "refine=refine:1"]}
@@ -335,20 +336,6 @@ def test_paths_and_bad_files(fitted: SurpriseClustering, images: Tensor, tmp_pat
     reloaded = pickle.loads(pickle.dumps(model))
     assert same(reloaded, model)
     assert reloaded.quarantine_ == model.quarantine_
-
-
-class Pooled(nn.Module):
-    """A small backbone with everything that can go wrong: batch statistics and dropout."""
-
-    def __init__(self, features: int = 16) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(1, features, 3, padding=1)
-        self.norm = nn.BatchNorm2d(features)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.drop(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
-        return found
 
 
 def test_gray_images_lose_their_background(fitted: SurpriseClustering) -> None:

@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from support import onnx_models
-from support.color_photos import write_colors
-from support.picture_run import call, table
+from support.picture_run import table
+from support.small_backbone import COPIES, SIDE, fit_on_backbone, make_place
 from torch import nn
 
 from converge_to_surprise import SurpriseClustering
 
-SIDE = 16
 QUICK: dict[str, Any] = {
     "max_clusters": 12,
     "backbone_size": SIDE,
-    "copies": 3,
+    "copies": COPIES,
     "n_threads": 1,
     "random_state": 0,
     "settings": {
@@ -30,30 +29,17 @@ QUICK: dict[str, Any] = {
         "network": {"hidden": 6},
     },
 }
-WORDS = ["--backbone-size", SIDE, "--copies", 3, "--threads", 1, "--max-clusters", 12, "--relaxed.heads", 3]
 SCHEDULE = ["--schedule", "search=relaxed:20", "merge=merge:1", "refine=refine:3", "--network.hidden", 6]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("named")
-    write_colors(folder / "photos")
-    onnx_models.save(onnx_models.vectors(), folder / "model.onnx")
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CTS_CACHE", str(place / "cache"))
+    return make_place(tmp_path_factory.mktemp("named"))
 
 
 @pytest.fixture(scope="module")
 def run(place: Path) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CTS_CACHE", str(place / "cache"))
-        words = ["--backbone", place / "model.onnx", *WORDS, *SCHEDULE, "--no-report"]
-        assert call("fit", place / "photos", "--out", place / "run", *words) == 0
-    return place / "run"
+    return fit_on_backbone(place, place / "run", *SCHEDULE, "--no-report")
 
 
 def fitted(place: Path, **params: Any) -> SurpriseClustering:
@@ -62,9 +48,7 @@ def fitted(place: Path, **params: Any) -> SurpriseClustering:
 
 @pytest.fixture(scope="module")
 def model(place: Path) -> SurpriseClustering:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CTS_CACHE", str(place / "cache"))
-        return fitted(place)
+    return fitted(place)
 
 
 def test_the_result_is_that_of_the_command_line(model: SurpriseClustering, run: Path) -> None:
@@ -90,7 +74,7 @@ def test_everything_works_on_named_backbones(model: SurpriseClustering, place: P
 def test_a_run_is_loaded_and_its_parameters_make_it_again(run: Path, place: Path) -> None:
     loaded = SurpriseClustering.load(run)
     assert loaded.backbone == str(place / "model.onnx")
-    assert (loaded.backbone_size, loaded.copies) == (SIDE, 3)
+    assert (loaded.backbone_size, loaded.copies) == (SIDE, COPIES)
     assert (loaded.predict(place / "photos") == loaded.labels_).all()
     assert (clone(loaded).fit(place / "photos").labels_ == loaded.labels_).all()
 

@@ -119,7 +119,7 @@ def test_names_merges_and_noise_of_a_run_are_kept(harmed: Path, source: Path, tm
 
 def test_a_run_of_pictures(tmp_path: Path) -> None:
     pictures = make_pictures(tmp_path / "pictures")
-    run = fit_pictures(pictures, tmp_path / "run", tmp_path / "cache")
+    run = fit_pictures(pictures, tmp_path / "run")
     model = SurpriseClustering.load(run)
     rows = table(run / "labels.csv")
     assert model.predict([pictures / row["path"] for row in rows]).tolist() == model.labels_.tolist()

@@ -54,7 +54,7 @@ def test_exemplars_are_the_extremes_of_their_cluster(found: Choices, per_kind: i
 
 def test_exemplars_in_python_and_as_a_table(tmp_path: Path) -> None:
     pictures = make_pictures(tmp_path / "pictures")
-    run = fit_pictures(pictures, tmp_path / "run", tmp_path / "cache")
+    run = fit_pictures(pictures, tmp_path / "run")
     model, rows, labels = SurpriseClustering.load(run), table(run / "exemplars.csv"), table(run / "labels.csv")
     assert list(rows[0]) == ["cluster", "kind", "rank", "path", "confidence", "second", "second_confidence"]
     assert len(rows) == len(model.exemplars_) == sum(min(10, info["size"]) for info in model.cluster_info_)

@@ -193,6 +193,32 @@ def test_a_build_that_is_killed_ten_times_ends_with_the_same_bytes(
         assert (folder / name).read_bytes() == (whole.folder / name).read_bytes(), name
 
 
+def test_the_projection_is_fitted_to_a_sample_of_augmented_views(
+    images: Tensor, recipe: FeatureRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each view of the sample is drawn once, from any image, and never the one without augmentation."""
+    shape = len(images), 2, 1 + recipe.copies, recipe.features
+    numbered = torch.zeros(shape, dtype=torch.float16)
+    numbered[..., :3] = torch.stack(torch.meshgrid(*map(torch.arange, shape[:3]), indexing="ij"), -1).half()
+    chunks = iter(torch.split(numbered, CHUNK))
+    seen: list[Tensor] = []
+
+    def fit(features: Tensor, components: int) -> Projection:
+        seen.append(features)
+        return Projection(torch.zeros(recipe.features), torch.zeros(recipe.features, components))
+
+    monkeypatch.setattr(feature_bank, "all_features", lambda *_: next(chunks))
+    monkeypatch.setattr(feature_bank, "SAMPLE", 400)
+    monkeypatch.setattr(Projection, "fit", fit)
+    stored_features(job(images, recipe, tmp_path / "bank"))
+    (sample,) = seen
+    image, side, copy = sample[:, :3].int().unbind(1)
+    assert len({*zip(image.tolist(), side.tolist(), copy.tolist(), strict=True)}) == len(sample) == 400
+    assert sorted(set(copy.tolist())) == [1, 2, 3]
+    assert set(side.tolist()) == {0, 1}
+    assert len(set(image.tolist())) > 0.9 * len(images)
+
+
 def test_projected_features_are_half_whitened() -> None:
     """Standard deviations become their square roots, up to one common factor."""
     deviations = torch.tensor([16.0, 4.0, 1.0, 0.25])

@@ -21,8 +21,8 @@ def assessed(n_clusters: int, surprising: int | None = None, agreement: float = 
     return Assessment(labels, labels, list(range(n_clusters)), measures, rows, None)
 
 
-def merged(n_clusters: int, agreement: float = 0.97, boundary: float = 0.9) -> MergeResult:
-    level = Level(n_clusters, 1.0, 2.0, agreement, boundary)
+def merged(n_clusters: int, agreement: float = 0.97, strength: float = 0.9) -> MergeResult:
+    level = Level(n_clusters, 1.0, 2.0, agreement, strength)
     return MergeResult(n_clusters, 0, list(range(n_clusters)), [], {}, [], [], [level])
 
 
@@ -37,7 +37,7 @@ def test_clusters_that_hold_are_strong() -> None:
     ("assessment", "result", "explained", "reason"),
     [
         (assessed(5), merged(5, agreement=0.6), 0.3, "found different clusters (agreement 0.60)"),
-        (assessed(5), merged(5, boundary=0.4), 0.3, "weakest boundary does not hold (0.40)"),
+        (assessed(5), merged(5, strength=0.7), 0.3, "the splits between clusters hardly hold (0.70)"),
         (assessed(5, agreement=0.7), merged(5), 0.3, "both views agree for 70% of the images only"),
         (assessed(4), merged(5), 0.3, "1 clusters were lost in refining"),
         (assessed(2), merged(2), 0.97, "light and color alone tell the clusters apart (97%)"),
@@ -48,6 +48,13 @@ def test_every_doubt_makes_it_weak(assessment: Assessment, result: MergeResult, 
     assert verdict.strength == "weak"
     assert any(reason in found for found in verdict.reasons)
     assert "--backbone" in verdict.text
+
+
+def test_splits_on_stored_features_may_be_weaker() -> None:
+    weaker = merged(5, strength=0.7)
+    assert judge(assessed(5), weaker, 0.3, has_backbone=True).strength == "strong"
+    assert judge(assessed(5), weaker, 0.3, has_backbone=False, kind="embeddings").strength == "strong"
+    assert judge(assessed(5), merged(5, strength=0.5), 0.3, has_backbone=True).strength == "weak"
 
 
 @pytest.mark.parametrize(("n_clusters", "surprising"), [(1, 1), (1, 0), (3, 1), (3, 0)])

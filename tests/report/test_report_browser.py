@@ -377,24 +377,24 @@ def written(content: dict[str, Any], folder: Path, kind: str = "report") -> str:
 
 def test_levels_are_marks_on_the_slider(open_page: Any, content: dict[str, Any], tmp_path: Path) -> None:
     numbers = (OWN, 1, 3)
-    stable = [{"clusters": n, "evidence": 2.5 - k, "agreement": 0.9, "boundary": 0.8} for k, n in enumerate(numbers)]
+    stable = [{"clusters": n, "strength": 0.9 - k / 10, "agreement": 0.9} for k, n in enumerate(numbers)]
     clustering = content["clustering"]
     marked = content | {"clustering": clustering | {"levels": clustering["levels"] | {"stable": stable}}}
     tab = open_page(written(marked, tmp_path))
     marks = tab.locator("#cut-levels .level")
     assert marks.all_inner_texts() == ["1", "3", str(OWN)]
     assert tab.locator("#cut-levels .taken").get_attribute("data-clusters") == str(OWN)
-    assert tab.inner_text("#cut-evidence").startswith(f"{OWN} clusters: evidence 2.50, heads agree 0.90")
+    assert tab.inner_text("#cut-evidence").startswith(f"{OWN} clusters: the weakest split holds 0.90, heads agree 0.90")
     assert tab.inner_text("#cut-evidence").endswith("taken by the run")
     marks.nth(1).hover()
-    assert tab.inner_text("#cut-evidence").startswith("3 clusters: evidence 0.50")
+    assert tab.inner_text("#cut-evidence").startswith("3 clusters: the weakest split holds 0.70")
     marks.nth(1).click()
     assert card_sizes(tab) == sizes(content, 3)
     assert marks.nth(1).get_attribute("aria-pressed") == "true"
     marks.nth(0).focus()
     tab.keyboard.press("Enter")
     assert card_sizes(tab) == [IMAGES]
-    assert tab.inner_text("#cut-evidence").startswith("1 cluster: evidence 1.50")
+    assert tab.inner_text("#cut-evidence").startswith("1 cluster: the weakest split holds 0.80")
     set_cut(tab, 2)
     tab.mouse.move(0, 0)
     tab.evaluate("document.activeElement.blur()")

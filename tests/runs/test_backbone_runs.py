@@ -2,58 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support import onnx_models
-from support.color_photos import write_colors
-from support.picture_run import call, refused, table
+from support.picture_run import call, interrupt, refused, result_of, table
+from support.small_backbone import COPIES, FLAGS, SIDE, fit_on_backbone, make_place
 
 from converge_to_surprise.data import datasets
 from converge_to_surprise.model.feature_recipe import FeatureRecipe
-from converge_to_surprise.runs import checkpoint, session
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.load import load_model
 
 pytestmark = pytest.mark.subprocess  # an ONNX file is tried in a process of its own
 
-SIDE = 16
-FLAGS = ["--backbone-size", SIDE, "--copies", 3, "--threads", 1, "--max-clusters", 12, "--relaxed.heads", 3]
-
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("backbone")
-    write_colors(folder / "photos")
-    onnx_models.save(onnx_models.vectors(), folder / "model.onnx")
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("CTS_CACHE", str(place / "cache"))
-    return place / "cache"
-
-
-def fit(place: Path, out: Path, *words: object) -> int:
-    return call("fit", place / "photos", "--out", out, "--backbone", place / "model.onnx", *FLAGS, *words)
+    return make_place(tmp_path_factory.mktemp("backbone"))
 
 
 @pytest.fixture(scope="module")
 def run(place: Path) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CTS_CACHE", str(place / "cache"))
-        assert fit(place, place / "run", "--labels", "from-folders") == 0
-    return place / "run"
-
-
-def result_of(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    return found
+    return fit_on_backbone(place, place / "run", "--labels", "from-folders")
 
 
 def test_colors_are_found_and_the_run_says_how(run: Path) -> None:
@@ -64,7 +37,7 @@ def test_colors_are_found_and_the_run_says_how(run: Path) -> None:
     description = RunFolder.open(run).description()
     assert isinstance(description.recipe, FeatureRecipe)
     assert description.recipe.identity.features == 8
-    assert description.recipe.copies == 3
+    assert description.recipe.copies == COPIES
     assert description.config.network.inputs == 8
     assert description.shape == (3, SIDE, SIDE)
     assert (run / "report.html").is_file()
@@ -73,7 +46,7 @@ def test_colors_are_found_and_the_run_says_how(run: Path) -> None:
 def test_the_same_command_gives_the_same_labels_and_computes_no_feature(
     run: Path, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert fit(place, tmp_path / "again", "--no-report") == 0
+    fit_on_backbone(place, tmp_path / "again", "--no-report")
     assert "features of pictures" not in capsys.readouterr().out
     assert (tmp_path / "again" / "labels.csv").read_bytes() == (run / "labels.csv").read_bytes()
 
@@ -96,20 +69,8 @@ def test_evaluate_show_and_relabel_work(run: Path, place: Path, capsys: pytest.C
 
 
 def test_a_stopped_run_is_resumed_bit_for_bit(run: Path, place: Path, tmp_path: Path) -> None:
-    whole = RunFolder.open(run).description()
-    assert fit(place, tmp_path / "part", "--labels", "from-folders", "--no-report") == 0
-    part = RunFolder.open(tmp_path / "part")
-    dataset = datasets.load(whole.source, shape=whole.shape)
-    for file in (part.result, part.model, part.labels):
-        file.unlink()
-    for old in part.checkpoints.iterdir():
-        old.unlink()
-    fresh, _ = session.reopen(part, dataset)
-    records = fresh.run()
-    for _ in range(30):
-        next(records)
-    checkpoint.save(part.checkpoints, fresh.snapshot(), whole.identity)
-    part.truncate_history(fresh.step)
+    part = RunFolder.open(fit_on_backbone(place, tmp_path / "part", "--labels", "from-folders", "--no-report"))
+    interrupt(part, 30)
     assert call("resume", part.path, "--no-report") == 0
     assert part.labels.read_bytes() == RunFolder.open(run).labels.read_bytes()
 
@@ -162,14 +123,14 @@ def test_color_pictures_without_a_backbone_get_advice(
 
 def test_evolution_and_its_consolidation_run_on_stored_features(place: Path, tmp_path: Path) -> None:
     words = ["--search", "evolution", "--schedule", "explore=evolution:4:1@2", "--evolution.population", 4]
-    assert fit(place, tmp_path / "run", *words, "--evolution.batch-size", 45, "--no-report") == 0
+    fit_on_backbone(place, tmp_path / "run", *words, "--evolution.batch-size", 45, "--no-report")
     kinds = {record["kind"] for record in RunFolder.open(tmp_path / "run").records()}
     assert kinds == {"evolution", "consolidate"}
 
 
 def test_a_hidden_layer_is_trained_and_saved(place: Path, tmp_path: Path) -> None:
     quick = ["--schedule", "search=relaxed:3", "merge=merge:1", "refine=refine:1", "--no-report"]
-    assert fit(place, tmp_path / "run", *quick, "--network.hidden", 6) == 0
+    fit_on_backbone(place, tmp_path / "run", *quick, "--network.hidden", 6)
     assert call("predict", tmp_path / "run", place / "photos", "--out", tmp_path / "found.csv") == 0
     assert len(table(tmp_path / "found.csv")) == 90
 

@@ -93,7 +93,7 @@ def test_evaluate_shows_the_names_of_folders_and_clusters(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     pictures = make_pictures(tmp_path / "pictures")
-    run = fit_pictures(pictures, tmp_path / "run", tmp_path / "cache")
+    run = fit_pictures(pictures, tmp_path / "run")
     assert "class 0" in evaluated(capsys, run, pictures)
     assert call("relabel", run, clusters_file(run, {"cluster": 0, "name": "[bold]stripes"})) == 0
     shown = evaluated(capsys, run, pictures)

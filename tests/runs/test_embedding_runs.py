@@ -6,19 +6,16 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from support.picture_run import call, refused, table
+from support.picture_run import call, interrupt, refused, result_of, table
 from support.vectors import FEATURES, WORDS, vectors
 
-from converge_to_surprise.data import datasets
 from converge_to_surprise.data.embeddings import to_items
-from converge_to_surprise.runs import checkpoint, session
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.load import load_model
 
@@ -38,24 +35,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def cache(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CTS_CACHE", str(place / "cache"))
-
-
 @pytest.fixture(scope="module")
 def run(place: Path) -> Path:
     """A run with a hidden layer and with pictures of the embeddings."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CTS_CACHE", str(place / "cache"))
-        words = [*INPUT, *WORDS, "--network.hidden", 6, "--images", place / "photos"]
-        assert call("fit", place / "one.npz", "--out", place / "run", *words) == 0
+    words = [*INPUT, *WORDS, "--network.hidden", 6, "--images", place / "photos"]
+    assert call("fit", place / "one.npz", "--out", place / "run", *words) == 0
     return place / "run"
-
-
-def result_of(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    return found
 
 
 def clusters(path: Path) -> list[str]:
@@ -131,16 +116,7 @@ def test_a_stopped_run_is_resumed_bit_for_bit(run: Path, place: Path, tmp_path: 
     words = [*INPUT, *WORDS, "--network.hidden", 6, "--images", place / "photos", "--no-report"]
     assert call("fit", place / "one.npz", "--out", tmp_path / "part", *words) == 0
     part = RunFolder.open(tmp_path / "part")
-    description = part.description()
-    for file in (part.result, part.model, part.labels, *part.checkpoints.iterdir()):
-        file.unlink()
-    dataset = datasets.load(description.source, options=description.reading, shape=description.shape)
-    fresh, _ = session.reopen(part, dataset)
-    records = fresh.run()
-    for _ in range(7):
-        next(records)
-    checkpoint.save(part.checkpoints, fresh.snapshot(), description.identity)
-    part.truncate_history(fresh.step)
+    interrupt(part, 7)
     assert call("evaluate", part.path, place / "one.npz") == 0, "also of a run that is not finished"
     assert call("resume", part.path, "--no-report") == 0
     assert part.labels.read_bytes() == RunFolder.open(run).labels.read_bytes()

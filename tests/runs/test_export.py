@@ -9,36 +9,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.picture_run import FLAGS, call, fit_pictures, make_pictures, table
-from torch import Tensor, nn
+from support.estimators import Pooled
+from support.outline_photos import SIDE, write_outlines
+from support.picture_run import FLAGS, call, result_of, table
 
 from converge_to_surprise import SurpriseClustering
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.runs.load import load_model
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_pictures(tmp_path_factory.mktemp("pictures"))
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
-    return fit_pictures(pictures, tmp_path_factory.mktemp("runs") / "run", tmp_path_factory.getbasetemp() / "cache")
-
-
-class Pooled(nn.Module):
-    """A small backbone with batch statistics and dropout."""
-
-    def __init__(self, features: int = 16) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(1, features, 3, padding=1)
-        self.norm = nn.BatchNorm2d(features)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.drop(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
-        return found
 
 
 @pytest.mark.slow
@@ -104,3 +81,30 @@ def test_enlarged_views_and_color_are_exported_too(channels: int, tmp_path: Path
     assert load_model(tmp_path / "run").config.views.background == ("keep" if channels == 3 else "remove")
     found = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(["cluster"], {"images": images.numpy()})[0]
     assert found.tolist() == [int(row["cluster"]) for row in table(tmp_path / "run" / "labels.csv")]
+
+
+@pytest.mark.slow
+def test_a_run_on_edges_predicts_and_exports(tmp_path: Path) -> None:
+    """Photographs of things in any color and light: all steps work on their outlines, also in the exported file."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    photos = write_outlines(tmp_path / "photos")
+    run = tmp_path / "run"
+    assert call("fit", photos, "--out", run, *FLAGS, "--kind", "object", "--labels", "from-folders") == 0
+    model = load_model(run)
+    assert model.config.views.edges
+    assert model.config.relaxed.neighbors_by == "edges"
+    assert model.shape == (3, SIDE, SIDE)
+    assert result_of(run)["nmi_both"] > 0.9
+    trained = {row["path"]: row["cluster"] for row in table(run / "labels.csv")}
+    assert call("predict", run, photos, "--out", tmp_path / "found.csv") == 0
+    assert {row["path"]: row["cluster"] for row in table(tmp_path / "found.csv")} == trained
+    assert call("export", run, "--onnx", tmp_path / "edges.onnx") == 0
+    images = np.stack([np.asarray(Image.open(photos / path)).transpose(2, 0, 1) for path in trained])
+    session = onnxruntime.InferenceSession(tmp_path / "edges.onnx")
+    (wanted,) = model.predict(torch.from_numpy(images))
+    for part in (slice(0, 60), slice(7, 8)):
+        cluster, confidence = session.run(["cluster", "confidence"], {"images": images[part]})
+        assert cluster.tolist() == [int(trained[path]) for path in list(trained)[part]]
+        np.testing.assert_allclose(confidence, wanted.confidence[part].numpy(), atol=1e-4)
+    inverted = session.run(["cluster"], {"images": 255 - images})[0]
+    assert (inverted == wanted.cluster.numpy()).mean() > 0.9, "edges do not tell light from dark"

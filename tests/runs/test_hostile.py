@@ -99,7 +99,7 @@ def test_a_configuration_cannot_ask_for_more_than_there_is(tmp_path: Path, monke
 def test_every_bit_of_a_checkpoint_counts(tmp_path: Path) -> None:
     """A flipped bit is noticed, or was in the white space."""
     snapshot = Snapshot(
-        {"x": torch.arange(4.0)}, {"step": 7, "seconds": 1.5, "merge": {"boundaries": {2: 0.5, 10: 0.1}}}
+        {"x": torch.arange(4.0)}, {"step": 7, "seconds": 1.5, "merge": {"strengths": {2: 0.5, 10: 0.1}}}
     )
     path = checkpoint.save(tmp_path, snapshot, "run")
     whole = checkpoint.load(path, "run")

@@ -57,13 +57,13 @@ def check(snapshot: Snapshot, config: Config) -> None:
     check_position(snapshot, config, 60)
 
 
-BALANCES: list[Any] = [[0.5], [0.5, 0.5, 0.5], [0.5, math.nan], [0.5, "much"], [0.5, 1e308], "ab", []]
+INFORMATION: list[Any] = [[0.5], [0.5, 0.5, 0.5], [0.5, math.nan], [0.5, "much"], [0.5, 1e308], "ab", []]
 
 
-@pytest.mark.parametrize("balance", BALANCES)
-def test_a_snapshot_with_a_forged_balance_is_refused(balance: Any, two: Config, finished: Snapshot) -> None:
-    with pytest.raises(ValueError, match="its balance is not valid"):
-        check(Snapshot(finished.tensors, finished.data | {"balance": balance}), two)
+@pytest.mark.parametrize("information", INFORMATION)
+def test_a_snapshot_with_forged_information_is_refused(information: Any, two: Config, finished: Snapshot) -> None:
+    with pytest.raises(ValueError, match="its information is not valid"):
+        check(Snapshot(finished.tensors, finished.data | {"information": information}), two)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_snapshot_with_a_forged_best_initialization_is_refused(
 
 def test_a_snapshot_without_the_networks_of_its_best_initialization_is_refused(two: Config, finished: Snapshot) -> None:
     name = "best.network.head.bias"
-    with pytest.raises(ValueError, match="balance"):
+    with pytest.raises(ValueError, match="information"):
         check(Snapshot(finished.tensors, finished.data | {"best": None}), two)
     damaged: dict[str, Tensor] = finished.tensors | {name: finished.tensors[name] * math.inf}
     with pytest.raises(ValueError, match=r"head\.bias"):
@@ -98,8 +98,8 @@ def test_a_snapshot_without_the_networks_of_its_best_initialization_is_refused(t
 
 
 def test_the_selection_is_described_in_one_line() -> None:
-    summary = {"seeds": [7, 1007, 2007], "balance": [0.9, 0.8, 0.7], "selected": 0}
-    expected = "initialization 1 of 3 (seed 7): its clusters are the best balanced, 0.900 against 0.800, 0.700"
+    summary = {"seeds": [7, 1007, 2007], "information": [1.9, 0.8, 0.7], "selected": 0}
+    expected = "initialization 1 of 3 (seed 7): its views tell most about each other, 1.900 nats against 0.800, 0.700"
     assert selection_text(summary) == expected
 
 
@@ -153,10 +153,10 @@ def test_a_comparison_shows_the_balance_of_the_runs(folders: dict[str, Path]) ->
     "initializations",
     [
         {}, [], "two",
-        {"seeds": [0, 1000], "balance": [0.5, 0.6], "selected": 2},
-        {"seeds": [0, 1000], "balance": [0.5, 0.6], "selected": -1},
-        {"seeds": [0], "balance": [0.5, 0.6], "selected": 0},
-        {"seeds": [0, 1000], "balance": [0.5, "more"], "selected": 0},
+        {"seeds": [0, 1000], "information": [0.5, 0.6], "selected": 2},
+        {"seeds": [0, 1000], "information": [0.5, 0.6], "selected": -1},
+        {"seeds": [0], "information": [0.5, 0.6], "selected": 0},
+        {"seeds": [0, 1000], "information": [0.5, "more"], "selected": 0},
     ],
 )  # fmt: skip
 def test_damaged_initializations_in_a_result_are_refused(initializations: object, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from support.picture_run import FLAGS, SCHEDULE, call, fit_pictures, make_pictures, refused, table, write_pictures
+from support.picture_run import FLAGS, SCHEDULE, call, refused, table, write_pictures
 from support.pictures import HEIC_HEAD
 
 from converge_to_surprise.data import formats
@@ -22,16 +22,6 @@ from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model import model_file
 from converge_to_surprise.runs import predict as predicting
 from converge_to_surprise.runs.load import load_model
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_pictures(tmp_path_factory.mktemp("pictures"))
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
-    return fit_pictures(pictures, tmp_path_factory.mktemp("runs") / "run", tmp_path_factory.getbasetemp() / "cache")
 
 
 def test_the_list_of_bad_files_comes_back(run: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("similar")
-    return fit_pictures(pictures, folder / "run", folder / "cache")
+    return fit_pictures(pictures, folder / "run")
 
 
 def original(pictures: Path) -> str:
@@ -161,7 +161,7 @@ def test_levels_that_the_tree_does_not_reach_are_not_offered() -> None:
     steps = [MergeStep(0, 2, 0.5), MergeStep(0, 1, 0.9)]
     merged = MergeResult(3, 0, [0, 1, 2], steps, {}, [], [], levels)
     assert [level.n_clusters for level in merged.reachable_levels] == [3, 2]
-    assert levels_of({"merge": merged._asdict()}) == "3 clusters (selected, evidence 1.50), 2 (1.00)"
+    assert levels_of({"merge": merged._asdict()}) == "3 clusters (selected; its splits hold 1.00), 2 (1.00)"
 
 
 def test_show_and_compare_tell_the_verdict(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

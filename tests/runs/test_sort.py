@@ -13,23 +13,13 @@ from faults.child import start
 from faults.harness import Loss, Whole
 from faults.ward import Tally, Ward
 from PIL import Image
-from support.picture_run import call, fit_pictures, make_pictures, refused, table
+from support.picture_run import call, refused, table
 from support.sorting import picture, reasons, tree
 
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.runs.folder import RunFolder
 
 Capture = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_pictures(tmp_path_factory.mktemp("pictures"))
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Path:
-    return fit_pictures(pictures, tmp_path_factory.mktemp("runs") / "run", tmp_path_factory.getbasetemp() / "cache")
 
 
 @pytest.fixture

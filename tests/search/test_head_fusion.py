@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from support.neighbor_table import nearest_neighbors
 
 from converge_to_surprise.config import Config, Merge, Network
 from converge_to_surprise.core.views import make_views, to_float
@@ -12,7 +13,6 @@ from converge_to_surprise.model.inference import label_views, view_features
 from converge_to_surprise.model.merge_tree import MergeResult
 from converge_to_surprise.search import merge
 from converge_to_surprise.search.head_fusion import Evidence, fit_head, fuse_heads, move_subclusters, vote
-from support.neighbor_table import nearest_neighbors
 
 
 def result_of(head: int, agreement: list[float]) -> MergeResult:
@@ -109,7 +109,8 @@ def test_the_fused_network_has_an_output_for_every_cluster_and_labels_like_the_h
     assert 50 < int(labels.sum()) < 250
     trees = [merge.build_merge_tree(np.diag([5.0, 5.0, 0.0, 0.0]), Merge())]
     neighbor_pairs = torch.diag(torch.tensor([5.0, 5.0, 0.0, 0.0]))[None]
-    result = merge.select_head(trees, neighbor_pairs, labels[:, None].numpy(), Config())
+    counts = merge.BoundaryCounts(torch.zeros_like(neighbor_pairs), neighbor_pairs)
+    trees, result = merge.select_head(trees, counts, labels[:, None].numpy(), Config())
     assert result.n_clusters == 2
     features = view_features(network, images, small.views)
     evidence = Evidence(features, nearest_neighbors(images, small, 1), trees, result)

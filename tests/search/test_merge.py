@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,21 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.configs import centered
+from support.neighbor_table import nearest_neighbors
 
 from converge_to_surprise.config import Config, Merge, Network
 from converge_to_surprise.core.surprise import mutual_information
 from converge_to_surprise.model.backbone import random_network
-from converge_to_surprise.model.merge_tree import MergeResult
+from converge_to_surprise.model.merge_tree import MergeResult, MergeTree
 from converge_to_surprise.search import merge
-from support.neighbor_table import nearest_neighbors
-
-
-def test_boundaries_by_hand() -> None:
-    table = np.array([[40.0, 10.0], [10.0, 40.0]])
-    assert merge.boundaries(table)[0, 1] == pytest.approx((40 * 40 - 10 * 10) / (50 * 50))
-    assert merge.boundaries(np.diag([5.0, 9.0]))[0, 1] == 1.0
-    assert merge.boundaries(np.ones((2, 2)))[0, 1] == 0.0
-    assert merge.boundaries(np.zeros((2, 2)))[0, 1] == 0.0
 
 
 @given(st.integers(2, 7), st.integers(0, 999))
@@ -38,14 +29,10 @@ def test_a_lost_information_is_the_difference_before_and_after_the_merge(cluster
         assert losses[a, b] * np.sqrt(sizes[a] * sizes[b] / (sizes[a] + sizes[b])) == pytest.approx(float(lost))
 
 
-def test_linkages_differ_where_a_small_cluster_has_a_strong_boundary() -> None:
-    """Two large clusters have the weakest boundary; merging the small one loses less information."""
+def test_the_merge_that_loses_least_information_comes_first() -> None:
+    """Two large clusters are confused most; merging the small one loses less information all the same."""
     table = np.array([[390.0, 10.0, 0.1], [10.0, 390.0, 0.1], [0.1, 0.1, 8.0]])
-    by_boundary = merge.build_merge_tree(table, Merge(min_cluster_fraction=0))
-    by_information = merge.build_merge_tree(table, Merge(min_cluster_fraction=0, linkage="information"))
-    assert set(by_boundary.steps[0][:2]) == {0, 1}
-    assert 2 in by_information.steps[0][:2]
-    assert by_boundary.boundary(3) == by_information.boundary(3) == pytest.approx((390**2 - 100) / 400**2)
+    assert 2 in merge.build_merge_tree(table, Merge(min_cluster_fraction=0)).steps[0][:2]
 
 
 def three_classes_four_clusters() -> np.ndarray:
@@ -59,7 +46,7 @@ def three_classes_four_clusters() -> np.ndarray:
     return table
 
 
-def test_tiny_clusters_are_merged_first_and_then_the_weakest_boundary() -> None:
+def test_tiny_clusters_are_merged_first_and_then_those_that_are_confused() -> None:
     tree = merge.build_merge_tree(three_classes_four_clusters(), Merge())
     assert tree.steps[0][:2] == (2, 5)
     assert set(tree.steps[1][:2]) == {0, 3}
@@ -68,14 +55,12 @@ def test_tiny_clusters_are_merged_first_and_then_the_weakest_boundary() -> None:
     assert tree.groups(3)[0] == tree.groups(3)[3]
     assert len({tree.groups(3)[k] for k in (0, 1, 2, 3, 5)}) == 3
     assert len({tree.groups(1)[k] for k in (0, 1, 2, 3, 5)}) == 1
-    assert tree.boundary(4) == pytest.approx((60 * 60 - 40 * 40) / (100 * 100))
-    assert tree.boundary(3) > 0.95
 
 
-@given(st.integers(2, 8), st.integers(0, 999), st.sampled_from(["boundary", "information"]))
-def test_a_tree_merges_every_active_output_once(clusters: int, seed: int, linkage: Any) -> None:
+@given(st.integers(2, 8), st.integers(0, 999))
+def test_a_tree_merges_every_active_output_once(clusters: int, seed: int) -> None:
     joint = np.random.default_rng(seed).integers(0, 30, (clusters, clusters)).astype(float)
-    tree = merge.build_merge_tree(joint, Merge(min_cluster_fraction=0.01, linkage=linkage))
+    tree = merge.build_merge_tree(joint, Merge(min_cluster_fraction=0.01))
     active = int(((joint + joint.T).sum(1) > 0).sum())
     assert len(tree.steps) == max(0, active - 1)
     merged = [step.merged for step in tree.steps]
@@ -105,16 +90,21 @@ def heads_that_agree_at_three() -> tuple[torch.Tensor, np.ndarray]:
 
 def merge_and_select(joint: torch.Tensor, labels: np.ndarray, config: Config) -> MergeResult:
     trees = [merge.build_merge_tree(table.numpy(), config.merge) for table in joint]
-    return merge.select_head(trees, joint, labels, config)
+    return select(trees, joint, labels, config)
 
 
-def test_trees_are_cut_where_the_heads_agree_and_boundaries_hold() -> None:
+def select(trees: list[MergeTree], neighbor_pairs: torch.Tensor, labels: np.ndarray, config: Config) -> MergeResult:
+    counts = merge.BoundaryCounts(torch.zeros_like(neighbor_pairs), neighbor_pairs)
+    return merge.select_head(trees, counts, labels, config).result
+
+
+def test_trees_are_cut_where_all_splits_hold() -> None:
     joint, labels = heads_that_agree_at_three()
     result = merge_and_select(joint, labels, Config())
     assert result.n_clusters == 3
     assert result.outputs == [0, 1, 2]
-    assert result.boundaries[3] == pytest.approx(1.0)
-    assert result.boundaries[4] < 0.9
+    assert result.strengths[3] == pytest.approx(1.0)
+    assert result.strengths[4] < 0.3, "no other head has the fourth cluster"
     assert result.agreement == pytest.approx([1.0] * 3)
     assert result.levels[0].n_clusters == 3
     assert result.levels[0].agreement == pytest.approx(1.0)
@@ -140,11 +130,11 @@ def test_the_head_that_keeps_neighbors_together_and_agrees_with_the_others_is_se
     labels = np.stack([unrelated, classes, classes], 1)
     strong, weak = np.diag([100.0, 100.0, 100.0]), np.full((3, 3), 10.0) + np.diag([70.0] * 3)
     trees = [merge.build_merge_tree(np.diag([100.0] * 3), Merge())] * 3
-    informed = merge.select_head(trees, torch.from_numpy(np.stack([strong, weak, strong])), labels, Config())
+    informed = select(trees, torch.from_numpy(np.stack([strong, weak, strong])), labels, Config(n_clusters=3))
     assert informed.head == 2
     assert informed.information[2] == pytest.approx(np.log(3))
     assert informed.agreement[1] == pytest.approx(1.0)
-    equal = merge.select_head(trees, torch.from_numpy(np.stack([strong] * 3)), labels, Config())
+    equal = select(trees, torch.from_numpy(np.stack([strong] * 3)), labels, Config(n_clusters=3))
     assert equal.head == 1, "all have the same information; head 0 agrees with no other"
 
 
@@ -160,7 +150,7 @@ def test_a_head_with_too_few_clusters_is_not_selected() -> None:
 def test_it_is_not_selected_even_if_no_head_has_any_information() -> None:
     trees = [merge.build_merge_tree(np.diag(counts), Merge()) for counts in ([9.0, 9.0, 0.0], [9.0, 9.0, 9.0])]
     labels = np.stack([np.arange(30) % 2, np.arange(30) % 3], 1)
-    assert merge.select_head(trees, torch.ones(2, 3, 3), labels, Config(n_clusters=3)).head == 1
+    assert select(trees, torch.ones(2, 3, 3), labels, Config(n_clusters=3)).head == 1
 
 
 def test_a_single_cluster_stays_one() -> None:

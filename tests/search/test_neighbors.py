@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.neighbor_table import nearest_neighbors
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Network, Views
@@ -15,7 +16,6 @@ from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.inference import view_features
 from converge_to_surprise.model.network import ClusterNetwork
 from converge_to_surprise.search import neighbors
-from support.neighbor_table import nearest_neighbors
 
 
 @given(st.integers(3, 40), st.integers(1, 6), st.integers(0, 999))

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from support.neighbor_table import nearest_neighbors
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Network, Relaxed, Stage
@@ -22,7 +23,6 @@ from converge_to_surprise.model.inference import label_views, view_features
 from converge_to_surprise.model.network import ClusterNetwork
 from converge_to_surprise.search import neighbors, relaxed
 from converge_to_surprise.search import trainer as trainer_module
-from support.neighbor_table import nearest_neighbors
 from converge_to_surprise.search.trainer import Trainer
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 from torch import Tensor
 
 from converge_to_surprise import cli
+from converge_to_surprise.data import datasets
 from converge_to_surprise.data.synthetic import striped_images
+from converge_to_surprise.runs import checkpoint, session
+from converge_to_surprise.runs.folder import RunFolder
 
 SCHEDULE = ["--schedule", "search=relaxed:24", "merge=merge:1", "refine=refine:6"]
 NETWORK = ["--network.width", "4", "--max-clusters", "12", "--views.upsample", "1"]
@@ -56,9 +61,27 @@ def make_pictures(folder: Path) -> Path:
     return folder
 
 
-def fit_pictures(pictures: Path, out: Path, cache: Path) -> Path:
+def fit_pictures(pictures: Path, out: Path) -> Path:
     """A finished run of them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("CTS_CACHE", str(cache))
-        assert call("fit", pictures, "--out", out, *FLAGS) == 0
+    assert call("fit", pictures, "--out", out, *FLAGS) == 0
     return out
+
+
+def result_of(run: Path) -> dict[str, Any]:
+    """The content of result.json."""
+    found: dict[str, Any] = json.loads((run / "result.json").read_text(encoding="utf-8"))
+    return found
+
+
+def interrupt(run: RunFolder, steps: int) -> None:
+    """Bring a finished run back to where it was after so many steps, with a checkpoint there."""
+    description = run.description()
+    for file in (run.result, run.model, run.labels, *run.checkpoints.iterdir()):
+        file.unlink()
+    dataset = datasets.load(description.source, options=description.reading, shape=description.shape)
+    search, _ = session.reopen(run, dataset)
+    records = search.run()
+    for _ in range(steps):
+        next(records)
+    checkpoint.save(run.checkpoints, search.snapshot(), description.identity)
+    run.truncate_history(search.step)

@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not memory_ran_out(error):
             raise
         what = one_line(f" ({error})") if isinstance(error, MemoryError) and error.args else ""
-        hint = "if a run was begun, `cts resume` continues it where there is more"
+        hint = "if a run was begun, `cts resume` continues it where there is more memory"
         print(f"cts: there is not enough memory{what}; {hint}", file=sys.stderr)  # rich would need more memory
         return 2
     except WorkerLost as lost:

@@ -11,9 +11,9 @@ from .settings import Config, PictureKind
 
 PHOTOGRAPHS: tuple[PictureKind, ...] = ("object", "scene")
 DESCRIPTIONS: dict[PictureKind, str] = {
-    "glyph": "things on a plain background",
+    "glyph": "objects on a plain background",
     "gray": "gray pictures",
-    "object": "photographs of things before a calm background: their edges are clustered, not their light and color",
+    "object": "photographs of objects on an uncluttered background: clustered by their edges, not by light and color",
     "scene": "photographs full of detail",
 }
 

@@ -253,14 +253,13 @@ def _stored(config: Config, images: int) -> Config:
     A step takes milliseconds, so batches are larger and the number of steps does not depend on the number of images.
     """
     batch_size = min(FEATURE_BATCH, images)
+    config = replace(config, merge=replace(config.merge, number_by="agreement"))
     if config.schedule[0].kind in EVOLVING:
         return _evolution_on_features(config, batch_size, images)
     relaxed = replace(config.relaxed, batch_size=batch_size, temperature=FEATURE_TEMPERATURE, learning_rate=5e-3)
-    # On frozen features many boundaries are weak, and the weakest ones alone would chain clusters together.
-    merge = replace(config.merge, linkage="information", evidence="agreement")
     # One round: the features, and with them the neighbor graph, stay the same.
     schedule = _relaxed_schedule((FEATURE_STEPS,), FEATURE_REFINE_STEPS, batch_size / images)
-    return replace(config, schedule=schedule, relaxed=relaxed, merge=merge)
+    return replace(config, schedule=schedule, relaxed=relaxed)
 
 
 def keep_bound(config: Config, preset: Config) -> Config:
@@ -277,8 +276,7 @@ def _evolution_on_features(config: Config, batch_size: int, images: int) -> Conf
     every = max(1, strong // 8)
     schedule = (Stage("explore", kind, explore), Stage("strong", kind, strong, 4, every), Stage("merge", "merge", 1))
     evolution = Evolution(batch_size=batch_size, sigma=0.1, learning_rate=0.2, ramp_epochs=1)
-    merge = replace(config.merge, linkage="information")
-    return replace(config, schedule=schedule, evolution=evolution, merge=merge, network=Network())
+    return replace(config, schedule=schedule, evolution=evolution, network=Network())
 
 
 def on_features(config: Config, inputs: int) -> Config:

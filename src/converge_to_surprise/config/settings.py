@@ -284,12 +284,10 @@ class Merge:
     """Pairs of strongly augmented views of one image that test the boundaries."""
     neighbor_pairs: int = 32_000
     """Pairs of views of an image and one of its nearest neighbors that test the boundaries."""
-    linkage: Literal["boundary", "information"] = "boundary"
-    """Which two clusters are merged next. boundary: those with the weakest boundary. information: those whose merge
-    loses least of the information that the cluster of an image carries about that of its neighbor."""
-    evidence: Literal["step", "agreement"] = "step"
-    """What the number of clusters is read from. agreement: where heads agree and boundaries hold. step: also that one
-    cluster more would need a far weaker boundary."""
+    number_by: Literal["splits", "agreement"] = "splits"
+    """How the number of clusters is read from the data. splits: the finest clustering whose splits all hold.
+    agreement: the clustering on which heads agree most and that tells most apart; for stored features, whose neighbors
+    are too often of another kind to test a split."""
     min_cluster_fraction: float = 0.005
     """Clusters with a smaller fraction of the views are dissolved."""
 
@@ -330,10 +328,10 @@ class Config:
     """Seed of the random numbers. Results repeat with the same seed, version, device, precision and threads."""
     kind: KindOption = "auto"
     """What the pictures are, which decides the defaults of views, augmentation and search in the fast preset. glyph:
-    things on a plain background. gray: other gray pictures. object: photographs of things before a calm background.
-    scene: photographs full of detail. auto looks at them."""
+    objects on a plain background. gray: other gray pictures. object: photographs of objects on an uncluttered
+    background. scene: photographs full of detail. auto: chosen from the pictures."""
     n_init: int = 1
-    """Number of initializations; the one with the best balanced clusters is selected."""
+    """Number of initializations; the one whose views tell most about each other is selected."""
     max_clusters: int = 64
     """Outputs per head: the upper bound K on the number of clusters."""
     n_clusters: int | None = None

@@ -1,6 +1,6 @@
 """Edges of pictures (B, C, H, W): where brightness changes, whatever the light.
 
-Light, color cast and background are the cheapest things that two views of a photograph share. Three steps remove them:
+Light, color cast and background are what two views of a photograph share most easily. Three steps remove them:
 a slope that goes on around a pixel is light that falls off and is subtracted; what is left is divided by the edges
 around it and in the whole picture; and squares make faint edges, which are noise, fainter.
 """
@@ -18,7 +18,7 @@ from .color import gray
 FAINT = 0.01
 """Strength, as a difference of brightness, below which an edge counts as noise: plain areas stay black."""
 ORIENTATIONS = 8
-"""Directions of brightness that ``edge_histograms`` tells apart."""
+"""Directions of brightness that ``edge_histograms`` distinguishes."""
 CELLS = 8
 """Cells of ``edge_histograms`` along the shorter side."""
 
@@ -48,7 +48,7 @@ def edge_map(views: Tensor) -> Tensor:
 
 
 def edge_histograms(images: Tensor) -> Tensor:
-    """How strong the edges of each direction are in each cell of an image: what tells shapes apart. (B, D)"""
+    """How strong the edges of each direction are in each cell of an image: what distinguishes shapes. (B, D)"""
     change = gradients(images)
     strength = edge_map(images)
     angles = torch.arange(ORIENTATIONS, device=images.device) * (2 * math.pi / ORIENTATIONS)

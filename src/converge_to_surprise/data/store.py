@@ -105,7 +105,7 @@ def check_clusterable(store: ImageStore, name: str) -> None:
     if all(bool((flat[rows] == flat[:1]).all()) for rows in blocks(flat.shape)):
         constant = bool((flat[0] == flat[0, 0]).all())
         what = f"constant (every pixel is {int(flat[0, 0])})" if constant else "the same"
-        raise ValueError(f"all {len(store)} images of {name} are {what}: there is nothing to tell apart")
+        raise ValueError(f"all {len(store)} images of {name} are {what}: there is nothing to cluster")
     if all(bool((flat[rows] == flat[rows, :1]).all()) for rows in blocks(flat.shape)):
         raise ValueError(f"every image of {name} is constant (a single gray value): there is nothing to see in them")
 
@@ -115,7 +115,7 @@ def _check_different(items: Tensor, name: str) -> None:
     if len(items) < 2:
         raise ValueError(f"{name} holds {len(items)} item; clustering needs at least 2, and useful clusters many more")
     if all(bool((items[rows] == items[:1]).all()) for rows in blocks(items.shape)):
-        raise ValueError(f"all {len(items):,} embeddings of {name} are the same: there is nothing to tell apart")
+        raise ValueError(f"all {len(items):,} embeddings of {name} are the same: there is nothing to cluster")
 
 
 def check_labels(labels: Array, images: int, name: str) -> tuple[npt.NDArray[np.int64], list[str] | None]:

@@ -3,52 +3,35 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from rich.console import Console
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from ..config import Config, SearchName, check_n_clusters, presets
-from ..config import files as configfile
+from ..config import SearchName, presets
 from ..config.images import Color, InputKind
-from ..config.kinds import describe_kind, for_kind
 from ..config.settings import KindOption
 from ..config.storage import write_atomically
 from ..core import surprise
-from ..core.picture_kind import picture_kind
-from ..data.store import ImageStore, check_clusterable
 from ..model import onnx_file as onnxfile
 from ..model.assessment import evaluate
-from ..model.backbone import Backbone
 from ..model.cluster_model import Model, Prediction
 from ..model.exemplars import Choices, find_exemplars
-from ..model.judgment import explained_by_light, judge
 from ..model.limits import Limits
 from ..model.merge_tree import Level
-from ..model.pretrained import PretrainedBackbone
 from ..model.similarity import SimilarityIndex
 from ..model.verdict import Verdict
-from ..runs.labels import KEEP
-from ..runs.progress import ProgressDisplay
-from ..search.chunking import check_device_memory
-from ..search.memory_plan import check_fit_memory
-from ..search.record import Record
-from ..search.restarts import Fitted, Restarts
-from ..search.threads import available_threads
-from .inputs import Input, first_input, later_input
-from .params import check_params, integer, seed_of
+from . import fitting
+from .inputs import Input, later_input
+from .params import integer
 from .state import FittedState, from_bytes, from_place, to_bytes
-from .stored import named_backbone, prepared_features
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
@@ -70,14 +53,14 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     search : {"relaxed", "evolution", "guided"} or None
         Instead of the preset's search.
     n_init : int or None
-        Number of initializations; the one with the best balanced clusters is selected. None: one.
+        Number of initializations; the one whose views tell most about each other is selected. None: one.
     augmentation : {"auto", "mnist", "fashion-mnist", "usps", "digits"}
         Which changes of an image carry no meaning: by default those that suit most images of their size. Those of a
         named data set are for objects on black background, which is then not removed.
     kind : {"auto", "glyph", "gray", "object", "scene"}
-        What the pictures are, which decides the defaults of views, augmentation and search in the fast preset: things
-        on a plain background, other gray pictures, photographs of things before a calm background, photographs full of
-        detail. auto looks at them. Not used with a named augmentation or with a backbone.
+        What the pictures are, which decides the defaults of views, augmentation and search in the fast preset:
+        objects on a plain background, other gray pictures, photographs of objects on an uncluttered background,
+        photographs full of detail. auto: chosen from the pictures. Not used with a named augmentation or a backbone.
     image_shape : tuple or None
         Shape of one image, (H, W), (H, W, C) or (C, H, W), if X is a 2-D array of flattened images; one side may be -1
         for what is left. None: squares of pixels; other numbers of values, and values that look like feature vectors
@@ -126,8 +109,8 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         own cluster than to the second one), rank, image (its position in X), confidence, second, second_confidence; up
         to five of each kind per cluster
     merge_tree_ : list of merges (into, merged, phi), weakest boundary first
-    levels_ : list of the numbers of clusters at which the clustering is stable, most evidence first, each with
-        n_clusters, evidence, information, agreement and boundary; ``cut(levels_[1])`` cuts at the second one
+    levels_ : list of the numbers of clusters at which the clustering is stable, the selected one first, each
+        with n_clusters, evidence, information, agreement and strength; ``cut(levels_[1])`` cuts at the second one
     verdict_ : how far the clusters can be trusted: strength ("strong", "weak" or "nothing found"), reasons, advice;
         None for a model file without its run
     n_threads_ : number of CPU threads of the fit, on which the clusters of a ``random_state`` depend
@@ -208,27 +191,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Values are taken as 0..255, or as 0..1 if they are floats and none is larger; if some lie beyond 0..255, the
         least becomes black and the largest white, here and for all images that are given later.
         """
-        check_params(self)
-        pretrained = named_backbone(self)
-        side = None if pretrained is None else pretrained.identity.preprocess.size
-        given = first_input(self, X, side)
-        check_clusterable(ImageStore(given.images), "X")
-        config = self._config(given, side)
-        check_n_clusters(config, len(given.images))
-        # A backbone may draw from torch's global generator (dropout), which is seeded for every initialization.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
-            search = self._search(given, config, pretrained)
-            search.keep = KEEP
-            check_device_memory(search.config, given.images.shape)
-            history = [asdict(record) for record in self._train(search)]
-        fitted = search.finish()
-        if shortfall := fitted.shortfall:
-            warnings.warn(shortfall, ConvergenceWarning, stacklevel=2)
-        names = [str(name) for name in self.feature_names_in_] if hasattr(self, "feature_names_in_") else None
-        verdict = self._judge(fitted, given)
-        given = replace(given, images=given.images[:0].clone())
-        self._set_fitted(FittedState(fitted, given, self.n_features_in_, names, history, verdict))
+        self._set_fitted(fitting.fit(self, X))
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> Labels:
@@ -361,13 +324,6 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.feature_names_in_ = np.array(state.feature_names, dtype=object)
         self._n_features_out = self.model_.active.network.head.in_features
 
-    def _judge(self, fitted: Fitted, given: Input) -> Verdict:
-        """The verdict on the clusters of the training images."""
-        assessment = evaluate(fitted.model, fitted.outputs, None, both=True)
-        kind, tree = fitted.model.input, fitted.model.merge_result
-        explained = 0.0 if kind == "embeddings" else explained_by_light(given.images, assessment.labels_both)
-        return judge(assessment, tree, explained, self.backbone is not None, kind)
-
     def _exemplars(self, prediction: Prediction) -> list[dict[str, Any]]:
         """Typical and boundary images as rows; positions are those in X."""
         rows = find_exemplars(Choices(*(getattr(prediction, name) for name in Choices._fields)))
@@ -390,63 +346,3 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """``function`` of the predictions for all images; ``missing`` for files that cannot be read."""
         given = self._later(X)
         return given.spread(np.concatenate([function(part) for part in self.model_.predict(given.images)]), missing)
-
-    def _train(self, search: Restarts) -> Iterator[Record]:
-        """Work through the schedule, with a progress bar if ``verbose``."""
-        with ProgressDisplay(Console(quiet=not self.verbose), search.total, 0) as show:
-            for record in search.run():
-                show(record)
-                yield record
-                if search.next_seed is not None:
-                    torch.manual_seed(search.next_seed)
-
-    def _search(self, given: Input, config: Config, pretrained: PretrainedBackbone | None) -> Restarts:
-        """The search on pixels or on stored features."""
-        prepared = prepared_features(self, given, config, pretrained)
-        if prepared is not None:
-            stored = presets.on_features(config, prepared.items.shape[3])
-            return Restarts(prepared.items, stored, encoder=prepared.encoder, statistics=prepared.statistics)
-        check_fit_memory(given.images.shape, config, own_network=self.backbone is None)
-        return Restarts(given.images, config, backbone=self._backbone(given.shape, config))
-
-    def _kind(self, images: torch.Tensor) -> KindOption:
-        """What the pictures are: as the user says, or as they look."""
-        asked: KindOption = configfile.overlay(Config(kind=self.kind), dict(self.settings or {})).kind
-        own = isinstance(self.backbone, nn.Module)
-        known = self.preset == "paper" or self.augmentation != "auto" or own or self.input == "embeddings"
-        if asked != "auto" or known:
-            return asked
-        found = picture_kind(images)
-        Console(quiet=not self.verbose).print(describe_kind(found, "kind"), markup=False, highlight=False)
-        return found
-
-    def _config(self, given: Input, backbone_side: int | None) -> Config:
-        images, shape, own = len(given.images), given.shape, isinstance(self.backbone, nn.Module)
-        base = presets.resolve(self.preset, self.search, self.augmentation, images, shape, backbone=own)
-        kind = self._kind(given.images)
-        if self.input == "embeddings":
-            base = presets.with_embeddings(base, images, shape[0])
-        elif backbone_side is not None:
-            base = presets.with_backbone(replace(base, kind=kind), backbone_side, images)
-        elif self.preset == "fast" and kind != "auto" and not own:
-            base = for_kind(base, kind)
-        own_numbers = replace(
-            base,
-            n_init=base.n_init if self.n_init is None else integer("n_init", self.n_init),
-            max_clusters=integer("max_clusters", self.max_clusters),
-            n_clusters=None if self.n_clusters is None else integer("n_clusters", self.n_clusters),
-        )
-        config = configfile.overlay(own_numbers, dict(self.settings or {}))
-        return replace(
-            presets.keep_bound(config, base),
-            kind=kind,
-            seed=seed_of(self.random_state),
-            device=self.device,
-            threads=self.n_threads or available_threads(),
-        )
-
-    def _backbone(self, shape: tuple[int, int, int], config: Config) -> Backbone | None:
-        if not isinstance(self.backbone, nn.Module):
-            return None
-        scale = config.views.upsample
-        return Backbone.probe(self.backbone, self.freeze_backbone, (shape[0], shape[1] * scale, shape[2] * scale))

@@ -1,6 +1,6 @@
 """Stored features of embeddings that the user gave: principal components of their views, or of halves of a single one.
 
-Of several views of an item each is stored as it is. A single view says nothing about itself. It is split into two
+Of several views of an item each is stored as it is. A single view has no second one to agree with. It is split into two
 halves that share no value, as the two views of an image share no pixel: every other value each, on which the clusters
 are judged, and copies with random halves for the search, so that it cannot rely on a few values.
 """

@@ -127,8 +127,8 @@ def make_encoder(recipe: Recipe, projection: Projection, shape: tuple[int, int, 
 def half_views(embeddings: Tensor, projection: Projection) -> Tensor:
     """Both halves of vectors (n, D), every other value each, the rest at its mean. float16 (n, 2, components)
 
-    The halves share no value, as the two views of an image share no pixel: they agree only if there is something that
-    both tell. Twice the values of a half have the size of a whole vector.
+    The halves share no value, as the two views of an image share no pixel: they agree only on what both
+    contain. Twice the values of a half have the size of a whole vector.
     """
     centered = embeddings.float() - projection.mean
     even = chessboard(1, embeddings.shape[1])[0].to(centered.dtype)

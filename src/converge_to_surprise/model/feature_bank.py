@@ -127,8 +127,11 @@ def _project(job: BankJob) -> None:
     """Fit the projection to augmented views and write the components of all views."""
     features = np.load(_features_file(job), mmap_mode="r", allow_pickle=False)
     count, sides, copies, _ = features.shape
-    generator = rng.torch_generator(0, "components")
-    drawn = torch.randperm(count * sides * (copies - 1), generator=generator)[:SAMPLE].sort().values.numpy()
+    views = count * sides * (copies - 1)
+    generator = rng.numpy_generator(0, "components")
+    drawn = np.sort(
+        generator.choice(views, min(SAMPLE, views), replace=False, shuffle=False)
+    )  # not a permutation of all
     image, rest = np.divmod(drawn, sides * (copies - 1))
     side, copy = np.divmod(rest, copies - 1)
     projection = Projection.fit(torch.from_numpy(features[image, side, 1 + copy]), job.recipe.components)

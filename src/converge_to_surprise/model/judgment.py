@@ -2,7 +2,7 @@
 
 A clustering always comes out of a search. What makes it believable is that independent heads found the same clusters,
 that the boundaries hold for neighbors and under augmentation, that both views of an image agree, and that the clusters
-are about more than light and color, which are the cheapest things that two views of a photograph share.
+are about more than light and color, which two views of a photograph share most easily.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from torch import Tensor
 from ..config.images import InputKind
 from ..core.views import to_float
 from .assessment import Assessment
-from .merge_tree import LITTLE_EVIDENCE, Level, MergeResult
+from .merge_tree import HOLDS, Level, MergeResult
 from .verdict import Verdict
 
 AGREEMENT = 0.85
 """Adjusted Rand index between heads from which on they found the same clusters."""
-BOUNDARY = 0.6
-"""phi coefficient from which on the weakest boundary holds."""
+HOLDS_STORED = 0.6
+"""Strength from which on the splits between clusters of stored features hold: their neighbors cross more of them."""
 VIEWS_AGREE = 0.8
 """Fraction of images whose two views get the same cluster."""
 EXPLAINED = 0.9
@@ -49,12 +49,14 @@ def judge(
         return Verdict("nothing found", [reason], _advice(has_backbone, kind))
     level = None if merge_result is None else level_at(merge_result, n_clusters)
     doubts = _doubts(assessment, merge_result, level, explained)
+    if level is not None and level.strength < (HOLDS_STORED if has_backbone or kind == "embeddings" else HOLDS):
+        doubts.insert(0, f"the splits between clusters hardly hold ({level.strength:.2f}), they may be parts of one")
     if doubts:
         return Verdict("weak", doubts, _advice(has_backbone, kind))
     reasons = [f"both views agree for {assessment.measures.agreement:.0%} of the images"]
     if level is not None:
         reasons.insert(0, f"independent heads agree ({level.agreement:.2f})")
-        reasons.append(f"the weakest boundary holds ({level.boundary:.2f})")
+        reasons.append(f"the weakest split between clusters holds ({level.strength:.2f})")
     return Verdict("strong", reasons, [])
 
 
@@ -67,12 +69,8 @@ def _doubts(
     assessment: Assessment, merge_result: MergeResult | None, level: Level | None, explained: float
 ) -> list[str]:
     doubts = []
-    if level is not None and level.evidence < LITTLE_EVIDENCE:
-        doubts.append(f"there is little evidence for {level.n_clusters} clusters, they may be parts of one")
     if level is not None and level.agreement < AGREEMENT:
         doubts.append(f"independent heads found different clusters (agreement {level.agreement:.2f})")
-    if level is not None and level.boundary < BOUNDARY:
-        doubts.append(f"the weakest boundary does not hold ({level.boundary:.2f})")
     if assessment.measures.agreement < VIEWS_AGREE:
         doubts.append(f"both views agree for {assessment.measures.agreement:.0%} of the images only")
     if merge_result is not None and len(assessment.clusters) < merge_result.n_clusters:

@@ -35,7 +35,7 @@ TINY = 1e-6
 LEVELS = 100
 """Steps of the table from distances to novelty."""
 HIGHEST = 0.99
-"""Above this share of held-out images the novelty follows an exponential tail, so that it still tells apart."""
+"""Above this share of held-out images the novelty follows an exponential tail, so that it never stops growing."""
 
 
 class Novelty(NamedTuple):

@@ -88,7 +88,7 @@ def check_merge_result(merged: dict[str, Any], n_outputs: int) -> None:
     require(1 <= merged["n_clusters"] == len(merged["outputs"]), "n_clusters")
     levels: list[Any] = merged["levels"]
     require(all(len(level) == 5 and is_count(level[0]) and level[0] >= 1 for level in levels), "levels")
-    for numbers in (merged["boundaries"].values(), merged["information"], merged["agreement"], *levels):
+    for numbers in (merged["strengths"].values(), merged["information"], merged["agreement"], *levels):
         require(all(map(is_number, numbers)), "merge tree")
 
 

@@ -36,7 +36,7 @@ def levels(model: Model, data: ImageData, classes: Integers | None) -> dict[str,
 
 
 def _evidence(level: Level) -> dict[str, float]:
-    figures = ("evidence", "agreement", "boundary")
+    figures = ("strength", "agreement")
     return {"clusters": level.n_clusters, **{name: round(getattr(level, name), 4) for name in figures}}
 
 
@@ -63,7 +63,7 @@ def _table(clusters: list[Cluster]) -> dict[int, dict[str, Any]]:
 
 
 def tree(model: Model) -> list[list[float]] | None:
-    """The merges, weakest boundary first: into, merged, φ of the boundary between them."""
+    """The merges, the weakest first: into, merged, how well the split between them holds."""
     if model.merge_result is None:
         return None
-    return [[step.into, step.merged, round(step.phi, 6)] for step in model.merge_result.steps]
+    return [[step.into, step.merged, round(step.strength, 6)] for step in model.merge_result.steps]

@@ -85,7 +85,7 @@ def _seed(description: Description, scores: dict[str, Any] | None) -> str:
 def finished_sentence(nats: Iterable[float]) -> str:
     exponent = chance_exponent(nats)
     if exponent < 1:
-        return "The two views of the images agree no more than chance would let them."
+        return "The two views of the images agree no more often than by chance."
     return f"Agreement this strong would arise by chance with probability below 10^-{exponent:,}."
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -156,12 +157,14 @@ def check_snapshot(snapshot: Snapshot, config: Config, channels: int) -> None:
         require(is_count(data[name]) and data[name] >= 0, name)
     require(is_number(data["seconds"]) and data["seconds"] >= 0, "seconds")
     network = _check_networks(snapshot, config, channels)
-    best, balance = best_part(snapshot), data["balance"]
-    fits = isinstance(balance, list) and len(balance) <= config.n_init and (best is None) == (not balance)
-    require(fits and all(is_number(value) and -1e-9 < value < 1 for value in balance), "balance")
+    best, information = best_part(snapshot), data["information"]
+    fits = isinstance(information, list) and len(information) <= config.n_init and (best is None) == (not information)
+    require(
+        fits and all(is_number(value) and 0 <= value <= math.log(MAX_OUTPUTS) for value in information), "information"
+    )
     if best is not None:
         _check_networks(best, config, channels)
-        require(is_count(index := best.data["index"]) and 0 <= index < len(balance), "best initialization")
+        require(is_count(index := best.data["index"]) and 0 <= index < len(information), "best initialization")
     if data["optimizer"] is not None:
         _check_optimizer(data["optimizer"], tensors, network)
     memory = guided.Memory.load(tensors, torch.device("cpu"))
@@ -194,7 +197,7 @@ def check_position(snapshot: Snapshot, config: Config, images: int) -> None:
     each = schedule.count_steps(config, images)
     index, done = divmod(data["step"], each)
     require(data["step"] <= each * config.n_init, "step")
-    require(len(data["balance"]) == (index if config.n_init > 1 else 0), "balance")
+    require(len(data["information"]) == (index if config.n_init > 1 else 0), "information")
     upcoming = next(itertools.islice(schedule.steps(config, images), done, None)) if index < config.n_init else None
     neighbors, targets = tensors.get("neighbors"), tensors.get("targets")
     if upcoming is not None and not upcoming.first and upcoming.kind in ("graph", "relaxed", "refine", "consolidate"):

@@ -41,7 +41,7 @@ def _has_figures(row: dict[str, Any]) -> bool:
 def _are_initializations(value: object) -> bool:
     if not isinstance(value, dict):
         return False
-    seeds, found, selected = value.get("seeds"), value.get("balance"), value.get("selected")
+    seeds, found, selected = value.get("seeds"), value.get("information"), value.get("selected")
     if not isinstance(seeds, list) or not isinstance(found, list) or not isinstance(selected, int):
         return False
     return 0 <= selected < len(seeds) == len(found) and all(map(is_number, [*seeds, *found]))
@@ -82,27 +82,29 @@ def levels_text(levels: Sequence[Level], n_clusters: int) -> str:
     """The numbers of clusters at which a clustering is stable; empty if there is no other than the selected one.
 
     >>> levels_text([Level(10, 1.2, 2.1, 0.97, 0.8), Level(4, 0.9, 1.2, 0.99, 0.9)], 10)
-    'levels: 10 clusters (selected, evidence 1.20), 4 (0.90)'
-    >>> levels_text([Level(1, 1.2, 0, 1, 1), Level(4, 0.9, 1.2, 0.99, 0.9)], 1)
-    'levels: 1 cluster (selected, evidence 1.20), 4 (0.90)'
+    'levels: 10 clusters (selected; its splits hold 0.80), 4 (0.90)'
+    >>> levels_text([Level(1, 0, 0, 1, 1), Level(4, 0.9, 1.2, 0.99, 0.6)], 1)
+    'levels: 1 cluster (selected), 4 (0.60)'
     """
     if all(level.n_clusters == n_clusters for level in levels):
         return ""
     parts: list[str] = []
     for level in levels:
-        chosen = "selected, evidence " if level.n_clusters == n_clusters else ""
         unit = "" if parts else " cluster" if level.n_clusters == 1 else " clusters"
-        parts.append(f"{level.n_clusters}{unit} ({chosen}{level.evidence:.2f})")
+        words = ["selected"] if level.n_clusters == n_clusters else []
+        if level.n_clusters > 1:
+            words.append(f"{'its splits hold ' if words else ''}{level.strength:.2f}")
+        parts.append(f"{level.n_clusters}{unit} ({'; '.join(words)})" if words else f"{level.n_clusters}{unit}")
     return f"levels: {', '.join(parts)}"
 
 
 def selection_text(initializations: dict[str, Any]) -> str:
     """
-    >>> selection_text({"seeds": [3, 1003], "balance": [0.93, 0.978], "selected": 1})
-    'initialization 2 of 2 (seed 1003): its clusters are the best balanced, 0.978 against 0.930'
+    >>> selection_text({"seeds": [3, 1003], "information": [1.93, 1.978], "selected": 1})
+    'initialization 2 of 2 (seed 1003): its views tell most about each other, 1.978 nats against 1.930'
     """
-    selected, found = initializations["selected"], [f"{value:.3f}" for value in initializations["balance"]]
+    selected, found = initializations["selected"], [f"{value:.3f}" for value in initializations["information"]]
     others = ", ".join([*found[:selected], *found[selected + 1 :]])
     number, seed = f"{selected + 1} of {len(found)}", initializations["seeds"][selected]
-    best = f"its clusters are the best balanced, {found[selected]} against {others}"
+    best = f"its views tell most about each other, {found[selected]} nats against {others}"
     return f"initialization {number} (seed {seed}): {best}"

@@ -1,20 +1,23 @@
-"""At which numbers of clusters is a clustering stable? The evidence at every number, and the levels among them.
+"""At which numbers of clusters is a clustering stable?
 
-Cut at the same number of clusters, two heads that found the same things share much information and agree; where a
-number forces them to split what has no boundary, each splits it elsewhere. A boundary that exists holds for neighbors
-and under augmentation: few pairs cross it. And one cluster more than there are must be cut off by a boundary that far
-more pairs cross. So the evidence for n clusters is
+Every head has a merge tree whose weakest branches are merged first (``splits.py``). With n clusters its weakest branch
+has the strength s(n), the median over the heads; a head that has fewer clusters counts as 0. The clustering with the
+most clusters whose splits all hold, s(n) >= ``HOLDS``, is selected.
 
-    E(n) = I(n)^1.25 · (A(n) · φ(n))² · (log((c(n + 1) + ε) / (c(n) + ε)) + 0.2)
+Collections have structure at several scales. Where one split more would be much weaker is a level: a local maximum of
 
-with I the mutual information between two heads in nats, A their adjusted Rand index (both are means over all pairs of
-heads that have so many clusters), φ the weakest boundary (median over heads) and c = 1 - φ, how often it is crossed,
-at most as at n + 1. I alone grows with n, A and φ alone favor few clusters; the last factor is a ratio, which has no
-scale. Collections have structure at several scales: every local maximum of E is a level, and the highest one is
-selected. Where no number has much evidence, everything in one cluster is a level too.
+    E(n) = I(n) · log((1 - s(n + 1) + ε) / (1 - s(n) + ε))
 
-On stored features the temperature of the search is higher, and heads that start with many clusters give up by
-themselves those that do not hold. There all heads end near one number, and E(n) = I(n) · (A(n) · φ(n))².
+with I the mutual information between two heads in nats. The ratio of what is lost by each has no scale, so that no
+range of numbers is favored.
+
+If not even two clusters hold, everything in one cluster is a level. It is selected if two clusters are no stronger
+than what noise gives; otherwise all splits that are nearly as strong as the first are taken, and the verdict is weak.
+
+Neighbors by the features of a frozen backbone are often of another kind, whatever the clusters, so that few splits
+would hold. On the other hand heads on stored features give up by themselves the clusters that do not hold, and end
+near one number. There the evidence is E(n) = I(n) · (A(n) · s(n))², with A the adjusted Rand index of two heads and s
+the smallest phi of the splits for pairs, and the number with the most evidence is selected.
 """
 
 from __future__ import annotations
@@ -26,30 +29,87 @@ import numpy.typing as npt
 from scipy.special import entr
 
 from ..core.metrics import Labels
-from ..model.merge_tree import LITTLE_EVIDENCE, Level, MergeTree
+from ..model.merge_tree import HOLDS, Level, MergeTree
+from .splits import added_entropy, crossing, reordered, reproduced, splits_of
 
 MAX_LEVELS = 4
-"""Levels that are kept, those with the most evidence."""
+"""Levels that are kept: the selected one and those with the most evidence."""
+NOISE = 0.62
+"""Strength of two clusters up to which there is one: that of clusters in smooth noise is 0.4 to 0.6."""
+NEARLY = 0.9
+"""Fraction of the strength of two clusters down to which weak splits are taken."""
 NEGLIGIBLE = 0.02
-"""ε: differences between boundaries that hardly any pair crosses do not count."""
-UNKNOWN = 0.15
-"""How often the weakest boundary is taken to be crossed at one cluster more than two heads hold."""
-INFORMATION_POWER, WITHOUT_STEP = 1.25, 0.2
-"""With them a shallow step at few clusters does not outweigh heads that agree on many (Fashion-MNIST: 9, not 6)."""
-NO_EVIDENCE = 0.07
-"""If no number of clusters has more evidence than noise, there is one cluster."""
+"""ε: differences between splits that hardly lose anything do not count."""
+NO_EVIDENCE, LITTLE_EVIDENCE = 0.07, 0.3
+"""Evidence on stored features below which there is one cluster, and below which one is a level too."""
 ONE = Level(1, 0.0, 0.0, 1.0, 1.0)
 """Everything in one cluster."""
 
 Table = npt.NDArray[np.float64]
 
 
-def evidence_curve(trees: list[MergeTree], labels: Labels, by_step: bool = True) -> list[Level]:
-    """The evidence at every number of clusters from 2 on that at least two heads have (or the only one).
+def prune(trees: list[MergeTree], tables: Table, labels: Labels) -> list[MergeTree]:
+    """The trees with their weakest branches merged first.
 
-    ``labels``: the un-merged outputs of some images under each head. (n, heads) ``by_step``: with the last factor.
+    ``tables``: co-assignments of each head, (heads, K, K). ``labels``: the un-merged outputs of some images under each
+    head. (n, heads)
     """
-    found: list[tuple[int, float, float, float]] = []
+    pruned = []
+    for head, (tree, table) in enumerate(zip(trees, tables, strict=True)):
+        splits, own = splits_of(tree), labels[:, head]
+        kept = np.maximum(0, crossing(splits, (table + table.T) / 2))
+        kept *= np.maximum(0, reproduced(splits, own, np.delete(labels, head, axis=1)))
+        pruned.append(reordered(tree, kept, added_entropy(splits, own)))
+    return pruned
+
+
+def with_boundaries(trees: list[MergeTree], tables: Table) -> list[MergeTree]:
+    """The trees with the smallest phi of the splits for pairs as strength at each number of clusters."""
+    found = []
+    for tree, table in zip(trees, tables, strict=True):
+        held = np.minimum.accumulate(np.maximum(0, crossing(splits_of(tree), (table + table.T) / 2)))
+        dissolved = len(tree.steps) + 1 - tree.n_clusters
+        strengths = [0.0] * dissolved + [float(value) for value in held[::-1]]
+        steps = [step._replace(strength=value) for step, value in zip(tree.steps, strengths, strict=True)]
+        found.append(tree._replace(steps=steps))
+    return found
+
+
+def stability_curve(trees: list[MergeTree], labels: Labels) -> list[Level]:
+    """The evidence at every number of clusters; a head that has fewer counts as 0.
+
+    ``trees``: as pruned. ``labels``: as for ``prune``.
+    """
+    found = []
+    for level in _compared(trees, labels):
+        n = level.n_clusters
+        strength = np.median([tree.strength(n) if tree.n_clusters >= n else 0.0 for tree in trees])
+        found.append(level._replace(strength=float(strength)))
+    curve = []
+    for position, level in enumerate(found):
+        after = found[position + 1].strength if position + 1 < len(found) else 0.0
+        step = np.log((1 - after + NEGLIGIBLE) / (1 - level.strength + NEGLIGIBLE))
+        curve.append(level._replace(evidence=max(0.0, level.information * float(step))))
+    return curve
+
+
+def agreement_curve(trees: list[MergeTree], labels: Labels) -> list[Level]:
+    """The evidence for stored features at every number of clusters.
+
+    ``trees``: as from ``with_boundaries``. ``labels``: as for ``prune``.
+    """
+    curve = []
+    for level in _compared(trees, labels):
+        n = level.n_clusters
+        strength = float(np.median([tree.strength(n) for tree in trees if tree.n_clusters >= n]))
+        evidence = level.information * (level.agreement * strength) ** 2
+        curve.append(level._replace(strength=strength, evidence=evidence))
+    return curve
+
+
+def _compared(trees: list[MergeTree], labels: Labels) -> list[Level]:
+    """Information and agreement at every number of clusters that at least two heads have (or the only one)."""
+    found: list[Level] = []
     for n_clusters in range(2, max(tree.n_clusters for tree in trees) + 1):
         able = [head for head, tree in enumerate(trees) if tree.n_clusters >= n_clusters]
         if len(able) < min(2, len(trees)):
@@ -57,40 +117,51 @@ def evidence_curve(trees: list[MergeTree], labels: Labels, by_step: bool = True)
         groups = [_dense(np.array(trees[head].groups(n_clusters))[labels[:, head]]) for head in able]
         # A single head can only be compared with itself.
         pairs = list(itertools.combinations(groups, 2)) or [(groups[0], groups[0])]
-        shared = [_compare(a, b) for a, b in pairs]
-        information, agreement = (float(np.mean(values)) for values in zip(*shared, strict=True))
-        boundary = float(np.median([trees[head].boundary(n_clusters) for head in able]))
-        found.append((n_clusters, information, max(0.0, agreement), max(0.0, boundary)))
-    crossing = np.maximum.accumulate([*(1 - boundary for *_, boundary in found), UNKNOWN])
-    steps = np.diff(np.log(crossing + NEGLIGIBLE)) + WITHOUT_STEP if by_step else np.ones(len(found))
-    power = INFORMATION_POWER if by_step else 1.0
-    curve = []
-    for (n_clusters, information, agreement, boundary), step in zip(found, steps, strict=True):
-        evidence = max(0.0, information) ** power * (agreement * boundary) ** 2 * float(step)
-        curve.append(Level(n_clusters, evidence, information, agreement, boundary))
-    return curve
+        information, agreement = np.mean([_compare(a, b) for a, b in pairs], axis=0)
+        found.append(Level(n_clusters, 0.0, max(0.0, float(information)), max(0.0, float(agreement)), 0.0))
+    return found
 
 
 def find_levels(curve: list[Level]) -> list[Level]:
-    """The local maxima of the evidence, most evidence first, and one cluster where there is little of it.
+    """The selected level, then the other local maxima of the evidence, most evidence first.
 
-    >>> curve = [Level(n, evidence, 1, 1, 1) for n, evidence in ((2, 0.3), (3, 0.2), (4, 0.9), (5, 0.5))]
-    >>> [level.n_clusters for level in find_levels(curve)]
+    >>> strengths = ((2, 0.98), (3, 0.98), (4, 0.95), (5, 0.6), (6, 0.4))
+    >>> [level.n_clusters for level in find_levels([Level(n, 1 / n, 1, 1, s) for n, s in strengths])]
     [4, 2]
     """
+    first = curve[0].strength if curve else 0.0
+    least = HOLDS if first >= HOLDS else NEARLY * first
+    selected = ONE if first < NOISE else [level for level in curve if level.strength >= least][-1]
+    others = [level for level in _peaks(curve) if level != selected]
+    if selected != ONE and first < HOLDS:
+        others.insert(0, ONE)
+    return [selected, *others][:MAX_LEVELS]
+
+
+def levels_of_agreement(curve: list[Level]) -> list[Level]:
+    """The local maxima of the evidence for stored features, most evidence first; one cluster if there is little of it.
+
+    >>> curve = [Level(n, evidence, 1, 1, 1) for n, evidence in ((2, 0.4), (3, 0.2), (4, 0.9), (5, 0.5))]
+    >>> [level.n_clusters for level in levels_of_agreement(curve)]
+    [4, 2]
+    """
+    levels = _peaks(curve)
+    most = levels[0].evidence if levels else 0.0
+    if most < LITTLE_EVIDENCE:
+        levels.insert(0 if most < NO_EVIDENCE else 1, ONE)
+    return levels[:MAX_LEVELS]
+
+
+def _peaks(curve: list[Level]) -> list[Level]:
+    """The local maxima of the evidence, most evidence first."""
     around = [-np.inf, *(level.evidence for level in curve), -np.inf]
     # Of equal neighbors the one with more clusters counts.
-    peaks = [
+    found = [
         level
         for before, level, after in zip(around, curve, around[2:], strict=False)
         if before <= level.evidence > after and level.evidence > 0
     ]
-    levels = sorted(peaks, key=lambda level: -level.evidence)
-    if not levels or levels[0].evidence < NO_EVIDENCE:
-        levels.insert(0, ONE)
-    elif levels[0].evidence < LITTLE_EVIDENCE:
-        levels.insert(1, ONE)
-    return levels[:MAX_LEVELS]
+    return sorted(found, key=lambda level: -level.evidence)
 
 
 def _dense(labels: Labels) -> npt.NDArray[np.int64]:

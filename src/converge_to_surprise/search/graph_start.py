@@ -21,6 +21,7 @@ from ..config import Config
 from ..config.settings import MAX_OUTPUTS
 from ..core import rng
 from ..model.network import ClusterNetwork
+from .copies import members
 
 UNASSIGNED = -1
 """Target of images whose cluster has no output."""
@@ -39,7 +40,7 @@ def cluster_graph(neighbors: Tensor, copies: Tensor, config: Config, step: int) 
     ``neighbors``: (N, k); two images are linked if one is a neighbor of the other. ``copies``: the first image of each
     image's group of near-duplicates (N,); a group is one node of the graph and has the links of its first image.
     """
-    leaders, own = copies.unique(return_inverse=True)
+    leaders, own = members(copies)
     linked = own[neighbors[leaders]].numpy()
     count, degree = linked.shape
     rows = np.repeat(np.arange(count), degree)

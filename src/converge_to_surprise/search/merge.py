@@ -1,11 +1,11 @@
-"""Which boundaries between clusters hold: the merge tree, its cut, the selection among heads.
+"""Which clusters belong together: the merge tree of every head, the selection among heads.
 
 Two kinds of pairs test the boundaries: two views of one image, augmented more strongly than in training, and views of
-an image and one of its nearest neighbors. For two clusters a and b the phi coefficient of the 2x2 table of
-co-assignments measures the boundary between them: it is 1 if the views of a pair are never on different sides and 0 if
-the sides are independent. The two clusters with the weakest boundary are merged, repeatedly.
+an image and one of its nearest neighbors. The two clusters whose merge loses least of the information that the cluster
+of one view carries about that of the other are merged, repeatedly.
 
-Where the trees are cut is decided in ``granularity.py``.
+How well each split of the tree holds is measured in ``splits.py``; where the trees are cut is decided in
+``granularity.py``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..distributed.group import current
 from ..model.inference import CHUNK
 from ..model.merge_tree import MergeResult, MergeStep, MergeTree
 from ..model.network import ClusterNetwork, channels_last
-from .granularity import evidence_curve, find_levels
+from .granularity import agreement_curve, find_levels, levels_of_agreement, prune, stability_curve, with_boundaries
 from .neighbors import draw_partners
 
 Table = npt.NDArray[np.float64]
@@ -90,14 +90,6 @@ def count_boundary_pairs(
     return counts
 
 
-def boundaries(table: Table) -> Table:
-    """The phi coefficient of the boundary between every two clusters in a symmetric table of co-assignments (K, K)."""
-    diagonal = np.diag(table)
-    within = np.multiply.outer(diagonal, diagonal) - table * table
-    side = diagonal[:, None] + table
-    return np.divide(within, side * side.T, out=np.zeros_like(table), where=side * side.T > 0)
-
-
 def information_losses(table: Table) -> Table:
     """How much mutual information of a symmetric table (K, K) is lost by merging every two clusters.
 
@@ -121,14 +113,14 @@ def build_merge_tree(joint: Table, settings: Merge) -> MergeTree:
     """The merge tree of a head from its co-assignments (K, K).
 
     A cluster with less than the least fraction of the views is first merged into the one it is most often confused
-    with.
+    with. The strength of the merges is not known yet.
     """
     table = (joint + joint.T) / 2
     active = [int(k) for k in np.flatnonzero(table.sum(1) > 0)]
     steps: list[MergeStep] = []
 
-    def merge(into: int, merged: int, weakest: float) -> None:
-        steps.append(MergeStep(into, merged, weakest))
+    def merge(into: int, merged: int) -> None:
+        steps.append(MergeStep(into, merged, 0.0))
         table[into] += table[merged]
         table[:, into] += table[:, merged]
         table[merged] = table[:, merged] = 0
@@ -140,23 +132,22 @@ def build_merge_tree(joint: Table, settings: Merge) -> MergeTree:
         if size[least] >= settings.min_cluster_fraction * size.sum():
             break
         into = max((k for k in active if k != least), key=lambda k: (table[least, k], size[k], -k))
-        merge(into, least, float(boundaries(table[np.ix_([into, least], [into, least])])[0, 1]))
+        merge(into, least)
     n_clusters = len(active)
     while len(active) > 1:
         held = table[np.ix_(active, active)]
         upper = np.triu_indices(len(active), 1)
-        found = boundaries(held)[upper]
-        best = int((found if settings.linkage == "boundary" else information_losses(held)[upper]).argmin())
+        best = int(information_losses(held)[upper].argmin())
         a, b = (active[side[best]] for side in upper)
         size = table.sum(1)
-        merge(*((a, b) if size[a] >= size[b] else (b, a)), float(found.min()))
+        merge(*((a, b) if size[a] >= size[b] else (b, a)))
     return MergeTree(steps, len(joint), n_clusters)
 
 
-def typical_boundaries(trees: list[MergeTree]) -> dict[int, float]:
-    """phi of the weakest boundary at every number of clusters, median over the heads that have so many."""
+def typical_strengths(trees: list[MergeTree]) -> dict[int, float]:
+    """Strength of the weakest split at every number of clusters, median over the heads that have so many."""
     return {
-        n: float(np.median([tree.boundary(n) for tree in trees if tree.n_clusters >= n]))
+        n: float(np.median([tree.strength(n) for tree in trees if tree.n_clusters >= n]))
         for n in range(2, max(tree.n_clusters for tree in trees) + 1)
     }
 
@@ -173,27 +164,39 @@ def head_agreement(trees: list[MergeTree], labels: Labels, n_clusters: int) -> T
     return table
 
 
-def select_head(trees: list[MergeTree], neighbor_counts: Tensor, labels: Labels, config: Config) -> MergeResult:
-    """Cut the trees of all heads where the evidence is highest and select the best head, without classes.
+class Selection(NamedTuple):
+    """The trees of all heads, their weakest branches merged first, and what was selected."""
+
+    trees: list[MergeTree]
+    result: MergeResult
+
+
+def select_head(trees: list[MergeTree], counts: BoundaryCounts, labels: Labels, config: Config) -> Selection:
+    """Cut the trees of all heads and select the best head, without classes.
 
     A good clustering separates much and keeps similar images together: the information that the cluster of an image
     carries about that of its neighbor is high only if it does both. And what one head finds is more than chance if the
-    other heads, which start from other random directions, find it too. The head with the largest product is selected.
+    other heads, which start from other clusterings, find it too. The head with the largest product is selected.
     """
-    typical = typical_boundaries(trees)
+    tables = (counts.augmented + counts.neighbor).double().numpy()
+    if config.merge.number_by == "splits":
+        trees = prune(trees, tables, labels)
+        levels = find_levels(stability_curve(trees, labels))
+    else:
+        trees = with_boundaries(trees, tables)
+        levels = levels_of_agreement(agreement_curve(trees, labels))
     most = max(tree.n_clusters for tree in trees)
-    levels = find_levels(evidence_curve(trees, labels, config.merge.evidence == "step"))
     n_clusters = min(config.n_clusters or levels[0].n_clusters, most)
     able = [tree.n_clusters >= n_clusters for tree in trees]
     information = [
-        float(surprise.mutual_information(grouped(counts, tree.groups(n_clusters)))) if fine else 0.0
-        for tree, counts, fine in zip(trees, neighbor_counts, able, strict=True)
+        float(surprise.mutual_information(grouped(table, tree.groups(n_clusters)))) if fine else 0.0
+        for tree, table, fine in zip(trees, counts.neighbor, able, strict=True)
     ]
     agreement = head_agreement(trees, labels, n_clusters)
     head = max(range(len(trees)), key=lambda h: (able[h], information[h] * agreement[h].mean(), -h))
     tree, agreed = trees[head], [float(value) for value in agreement[head]]
-    outputs = tree.representatives(n_clusters)
-    return MergeResult(n_clusters, head, outputs, tree.steps, typical, information, agreed, levels)
+    outputs, typical = tree.representatives(n_clusters), typical_strengths(trees)
+    return Selection(trees, MergeResult(n_clusters, head, outputs, tree.steps, typical, information, agreed, levels))
 
 
 def grouped(joint: Tensor, groups: list[int]) -> Tensor:

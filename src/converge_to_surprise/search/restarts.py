@@ -1,8 +1,9 @@
 """The loop over initializations: run a trainer for each, keep the best.
 
 From another initialization the same search may find other boundaries, and there are no classes to decide which are
-right. Clusters that were merged by mistake show in the sizes: one cluster is then far larger than the others. So the
-initialization with the best balanced clusters is selected.
+right. A good clustering separates much and gives both views of an image the same cluster: only then the cluster of one
+view tells much about that of the other. So the initialization with the largest mutual information between the labels
+of the two views is selected. Sizes of clusters do not count by themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ..config import Config
-from ..core.metrics import balance
+from ..core import surprise
 from ..core.rng import init_seed
 from ..distributed.group import current
 from ..model.backbone import Backbone
@@ -64,7 +65,7 @@ class Fitted(NamedTuple):
 
 
 class Restarts:
-    """Runs ``config.n_init`` initializations one after another and selects the one with the best balanced clusters."""
+    """Runs ``config.n_init`` initializations in turn and keeps the one whose views tell most about each other."""
 
     def __init__(
         self,
@@ -85,8 +86,8 @@ class Restarts:
         self.trainer = self._new_trainer(0)
         self.config = replace(self.trainer.config, seed=config.seed, n_init=config.n_init)
         self.total = self.trainer.total * config.n_init
-        self.balance: list[float] = []
-        """Balance of the clusters of each completed initialization."""
+        self.information: list[float] = []
+        """Mutual information between the views' clusters in nats, of each completed initialization."""
         self.best: Candidate | None = None
 
     def _new_trainer(self, index: int) -> Trainer:
@@ -140,14 +141,16 @@ class Restarts:
         return replace(record, step=step, stage=stage, seconds=round(self.trainer.seconds, 3))
 
     def _compare(self) -> None:
-        """Label the images with the completed initialization and keep it if its clusters are better balanced."""
+        """Label the images with the completed initialization and keep it if its views tell more about each other."""
         began = time.perf_counter()
         candidate = self._labeled(self._candidate())
         assert candidate.labeled is not None
-        found = balance(candidate.labeled[1].winner.bincount().tolist())
-        if found > max(self.balance, default=-1.0):
+        outputs = candidate.labeled[1]
+        pairs = surprise.joint_counts(outputs.view_i, outputs.view_j, candidate.networks.network.n_outputs)
+        found = float(surprise.mutual_information(pairs.double()))
+        if found > max(self.information, default=-1.0):
             self.best = candidate
-        self.balance.append(found)
+        self.information.append(found)
         self.trainer.seconds += time.perf_counter() - began
 
     def _candidate(self) -> Candidate:
@@ -184,8 +187,8 @@ class Restarts:
         """The initializations as plain data for the result of a run; None if there was only one."""
         if self.best is None:
             return None
-        seeds = [init_seed(self.config.seed, index) for index in range(len(self.balance))]
-        return {"seeds": seeds, "balance": self.balance, "selected": self.best.number}
+        seeds = [init_seed(self.config.seed, index) for index in range(len(self.information))]
+        return {"seeds": seeds, "information": self.information, "selected": self.best.number}
 
     def snapshot(self) -> Snapshot:
         """A copy of the state after the last completed step."""
@@ -195,7 +198,7 @@ class Restarts:
             best_tensors, described = self.best.networks.snapshot()
             tensors |= {f"{PREFIX}{name}": value for name, value in best_tensors.items()}
             best = {"index": self.best.number, **described}
-        return Snapshot(tensors, data | {"step": self.step, "balance": list(self.balance), "best": best})
+        return Snapshot(tensors, data | {"step": self.step, "information": list(self.information), "best": best})
 
     def restore(self, snapshot: Snapshot) -> None:
         """Continue from a snapshot of a search with the same images and configuration."""
@@ -203,7 +206,7 @@ class Restarts:
         # Right at the end of an initialization its trainer is restored: the next one starts from new weights.
         self.index = max(0, (data["step"] - 1) // self.trainer.total)
         self.trainer = self._new_trainer(self.index)
-        self.balance, self.best = list(data["balance"]), None
+        self.information, self.best = list(data["information"]), None
         if (part := best_part(snapshot)) is not None:
             index = part.data["index"]
             config = replace(self.trainer.config, seed=init_seed(self.config.seed, index))

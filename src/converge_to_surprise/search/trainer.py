@@ -28,7 +28,19 @@ from ..model.backbone import Backbone
 from ..model.inference import logits_of, view_features
 from ..model.network import ClusterNetwork, flatten, load_flat
 from ..model.precision import exact, multiplying
-from . import consolidate, copies, evolution, graph_start, guided, head_fusion, merge, neighbors, population, relaxed, schedule
+from . import (
+    consolidate,
+    copies,
+    evolution,
+    graph_start,
+    guided,
+    head_fusion,
+    merge,
+    neighbors,
+    population,
+    relaxed,
+    schedule,
+)
 from .chunking import resolve_hardware
 from .initialization import initial_network
 from .optimizer import Optimizer
@@ -38,7 +50,7 @@ from .threads import available_threads, thread_pool, torch_threads
 
 SYNC_EVERY = 100
 """Steps after which the processes of a group compare their weights."""
-AGREEMENT_SAMPLE = 3000
+AGREEMENT_SAMPLE = 10_000
 """Images on which the agreement between heads is measured."""
 
 
@@ -205,14 +217,14 @@ class Trainer:
             self.neighbors = self._nearest_neighbors()
         counts = merge.count_boundary_pairs(self.network, self.images, self.neighbors, self.config, step.number)
         tables = (counts.augmented + counts.neighbor).double().numpy()
-        trees = [merge.build_merge_tree(table, self.config.merge) for table in tables]
+        built = [merge.build_merge_tree(table, self.config.merge) for table in tables]
         positions = neighbors.pool_positions(len(self.images), self.config.seed)
         # Everything that follows uses the same views and the same backbone.
         features = view_features(self.network, self.images, self.config.views, positions)
         generator = rng.torch_generator(self.config.seed, "heads", step.number)
         sample = torch.randperm(len(features), generator=generator)[:AGREEMENT_SAMPLE]
         labels = logits_of(self.network, features[sample, 0]).argmax(-1).reshape(len(sample), -1)
-        result = merge.select_head(trees, counts.neighbor, labels.numpy(), self.config)
+        trees, result = merge.select_head(built, counts, labels.numpy(), self.config)
         evidence = head_fusion.Evidence(features, neighbors.links_within(self.neighbors, positions), trees, result)
         fused = head_fusion.fuse_heads(self.network, self.images, evidence, self.config, step.number)
         self.networks = Networks(fused, self.network.select_head(result.head), result)

@@ -245,10 +245,13 @@ def test_external_data_elsewhere_is_refused(tmp_path: Path, location: str) -> No
     assert "its external data" in refused(path)
 
 
-def test_external_data_in_an_operator_is_refused(path: Path) -> None:
+@pytest.mark.parametrize("sparse", [False, True])
+def test_external_data_in_an_operator_is_refused(path: Path, sparse: bool) -> None:
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="/etc/passwd")
-    inner = helper.make_graph([helper.make_node("Constant", [], ["k"], value=tensor)], "g", [], [])
+    indices = numpy_helper.from_array(np.array([0], dtype=np.int64), "i")
+    value = {"sparse_value": helper.make_sparse_tensor(tensor, indices, [1])} if sparse else {"value": tensor}
+    inner = helper.make_graph([helper.make_node("Constant", [], ["k"], **value)], "g", [], [])
     nodes = [
         helper.make_node("Identity", ["x"], ["y"]),
         helper.make_node("If", ["x"], ["z"], then_branch=inner, else_branch=inner),

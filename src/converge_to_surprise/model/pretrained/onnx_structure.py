@@ -39,9 +39,8 @@ def inspect(content: bytes) -> Structure:
         if node.domain not in BUILT_IN and (node.domain, node.op_type) not in local:
             raise ValueError(f"it needs the custom operator {node.domain}::{node.op_type}, which is not loaded")
         for attribute in node.attribute:
-            for tensor in (attribute.t, *attribute.tensors):
-                if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                    raise ValueError(f"its operator {node.op_type} has external data, which is refused")
+            if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in _attached(attribute)):
+                raise ValueError(f"its operator {node.op_type} has external data, which is refused")
     locations = {_location(tensor) for graph in _graphs(model) for tensor in _external(graph)}
     for graph in _graphs(model):
         for tensor in graph.initializer:
@@ -72,6 +71,13 @@ def _nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
         yield from graph.node
     for function in model.functions:
         yield from function.node
+
+
+def _attached(attribute: onnx.AttributeProto) -> Iterator[onnx.TensorProto]:
+    """The tensors of an operator's attribute, also those that make up sparse ones."""
+    yield from (attribute.t, *attribute.tensors)
+    for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+        yield from (sparse.values, sparse.indices)
 
 
 def _external(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

@@ -24,8 +24,8 @@ function renderCut() {
   renderLevels();
 }
 
-const evidenceWords = (level) => `${level.clusters} ${level.clusters === 1 ? "cluster" : "clusters"}: evidence ${level.evidence.toFixed(2)}, `
-  + `heads agree ${level.agreement.toFixed(2)}, weakest boundary ${level.boundary.toFixed(2)}${level.clusters === ownLevel() ? "; taken by the run" : ""}`;
+const evidenceWords = (level) => `${level.clusters} ${level.clusters === 1 ? "cluster" : "clusters"}: the weakest split holds ${level.strength.toFixed(2)}, `
+  + `heads agree ${level.agreement.toFixed(2)}${level.clusters === ownLevel() ? "; taken by the run" : ""}`;
 
 /** A mark for each level at its place along the slider. The marks are replaced, so the focus is carried over. */
 function renderLevels() {

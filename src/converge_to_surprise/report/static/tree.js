@@ -1,10 +1,10 @@
-// The merge tree: subclusters at the bottom, merged towards the top in the order of boundary strength, and the cut.
+// The merge tree: subclusters at the bottom, merged towards the top the weakest split first, and the cut.
 
 const TREE = { top: 16, bottom: 54, left: 46, right: 16, height: 320 };
 const STRONGEST = 0.9999;
 
-/** Height of a boundary: strong ones, which differ in the third decimal, are spread out. */
-const heightOf = (phi) => -Math.log10(1 - Math.min(STRONGEST, Math.max(0, phi)));
+/** Height of a split: strong ones, which differ in the third decimal, are spread out. */
+const heightOf = (strength) => -Math.log10(1 - Math.min(STRONGEST, Math.max(0, strength)));
 
 /** Nodes of the tree with their place (in leaves from the left) and height; a join is never below what it merges. */
 function treeNodes(merges) {
@@ -14,11 +14,11 @@ function treeNodes(merges) {
     return open.get(subcluster);
   };
   let highest = 0;
-  for (const [into, merged, phi] of merges) {
+  for (const [into, merged, strength] of merges) {
     const children = [nodeOf(into), nodeOf(merged)];
-    highest = Math.max(highest, heightOf(phi));
+    highest = Math.max(highest, heightOf(strength));
     open.delete(merged);
-    open.set(into, { subcluster: into, height: highest, phi, children, leaves: [...children[0].leaves, ...children[1].leaves] });
+    open.set(into, { subcluster: into, height: highest, strength, children, leaves: [...children[0].leaves, ...children[1].leaves] });
   }
   const root = [...open.values()][0];
   const place = new Map(root.leaves.map((subcluster, position) => [subcluster, position]));
@@ -33,7 +33,7 @@ function treeNodes(merges) {
 /** Heights of the merges in the order in which they are made. */
 function joinHeights() {
   let highest = 0;
-  return clustering().tree.map(([, , phi]) => { highest = Math.max(highest, heightOf(phi)); return highest; });
+  return clustering().tree.map(([, , strength]) => { highest = Math.max(highest, heightOf(strength)); return highest; });
 }
 
 /** Where the line lies that leaves so many clusters: between the last join below it and the first above. */
@@ -60,12 +60,12 @@ function renderTree() {
   const svg = draw("svg", { viewBox: `0 0 ${width} ${TREE.height}`, width, height: TREE.height, role: "img",
     "aria-label": `Merge tree of ${root.leaves.length} subclusters, cut at ${state.level} clusters` });
   let last = Infinity;
-  for (const phi of [0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999]) {
-    const at = y(heightOf(phi));
-    if (heightOf(phi) > most || last - at < 18) continue;
+  for (const strength of [0, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999]) {
+    const at = y(heightOf(strength));
+    if (heightOf(strength) > most || last - at < 18) continue;
     last = at;
     svg.append(draw("line", { x1: TREE.left, x2: width - TREE.right, y1: at, y2: at, class: "grid" }),
-      draw("text", { x: TREE.left - 8, y: at + 4, "text-anchor": "end" }, String(phi)));
+      draw("text", { x: TREE.left - 8, y: at + 4, "text-anchor": "end" }, String(strength)));
   }
   const colors = partLooks();
   const branch = (node) => {

@@ -15,9 +15,8 @@ from converge_to_surprise.config import Augmentation, Config, Network
 from converge_to_surprise.core.augment import augment
 from converge_to_surprise.core.views import make_views, to_float
 from converge_to_surprise.data.synthetic import striped_images
-from converge_to_surprise.model import confidence
 from converge_to_surprise.model.backbone import random_network
-from converge_to_surprise.model.calibration import calibrate
+from converge_to_surprise.model.calibration import MAX_SHARPNESS, calibrate, sharpness_of
 from converge_to_surprise.model.inference import run_all
 
 
@@ -32,19 +31,19 @@ def test_the_sharpness_that_generated_the_labels_is_recovered(true: float, seed:
     information = ((chances * outputs**2).sum(1) - (chances * outputs).sum(1) ** 2).sum()
     error = 6 * float(information) ** -0.5
     assert error < true / 2
-    assert confidence.sharpness_of(outputs, seen) == pytest.approx(true, rel=0.01, abs=error)
+    assert sharpness_of(outputs, seen) == pytest.approx(true, rel=0.01, abs=error)
 
 
 def test_labels_that_always_agree_give_a_confidence_of_1() -> None:
     outputs = torch.eye(3).repeat(50, 1)
-    sharpness = confidence.sharpness_of(outputs, outputs.argmax(1))
-    assert sharpness <= confidence.MAX_SHARPNESS
+    sharpness = sharpness_of(outputs, outputs.argmax(1))
+    assert sharpness <= MAX_SHARPNESS
     assert torch.softmax(sharpness * outputs, 1).max(1).values.min() > 0.9999
 
 
 def test_labels_that_never_agree_give_the_smallest_sharpness() -> None:
     outputs = torch.eye(3).repeat(50, 1)
-    assert confidence.sharpness_of(outputs, (outputs.argmax(1) + 1) % 3) == pytest.approx(1, abs=0.01)
+    assert sharpness_of(outputs, (outputs.argmax(1) + 1) % 3) == pytest.approx(1, abs=0.01)
 
 
 def test_confidence_is_the_frequency_with_which_augmented_views_agree() -> None:
@@ -57,7 +56,7 @@ def test_confidence_is_the_frequency_with_which_augmented_views_agree() -> None:
             features = network.features(view)
         network.head.bias.copy_(-(network.head.weight @ features.mean(0)))
     calibration = calibrate(network, images, config)
-    assert 1 < calibration.sharpness < confidence.MAX_SHARPNESS
+    assert 1 < calibration.sharpness < MAX_SHARPNESS
     outputs = run_all(network, images, config.views, calibration, keep=("probabilities",))
     confidences = outputs.probabilities.max(1).values
     generator = torch.Generator().manual_seed(9)
