@@ -252,7 +252,7 @@ def test_evolution_takes_the_pixels_of_small_images_as_they_are(search: SearchNa
     assert presets.with_embeddings(config, 500, 1).network.convolutional, "stored features take its place"
 
 
-@pytest.mark.parametrize(("name", "updates", "passes"), [("digits", (200, 100), 100), ("usps", (225, 108), 48)])
+@pytest.mark.parametrize(("name", "updates", "passes"), [("digits", (50, 100), 100), ("usps", (54, 108), 48)])
 def test_evolution_on_pixels_has_about_as_many_updates_for_every_number_of_images(
     name: str, updates: tuple[int, int], passes: int
 ) -> None:

@@ -59,7 +59,7 @@ HIDDEN = 32
 """Units of the hidden layer on which evolution works for small images."""
 PIXEL_BATCH = 900
 """Images per update there."""
-PIXEL_UPDATES = (40, 200, 100, 4)
+PIXEL_UPDATES = (20, 50, 100, 4)
 """Updates there: of the ramp, alone, with consolidation, and between two consolidations."""
 
 COMPONENTS = 128
