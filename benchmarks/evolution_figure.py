@@ -34,12 +34,12 @@ def main() -> None:
         for (search, network, _), points in curves.items():
             views = [float(point["views"]) for point in points]
             dashes = "-" if network == NEWEST else ":"
-            title = search if network == NEWEST else f"{search}, {network}"
-            label = None if title in named else title
+            curve = search if network == NEWEST else f"{search}, {network}"
+            label = None if curve in named else curve
             axes.plot(
                 views, [float(point[column]) for point in points], color=COLORS[search], lw=1, ls=dashes, label=label
             )
-            named.add(title)
+            named.add(curve)
         axes.set(xscale="log", xlabel="forward views", ylabel=title)
         axes.legend(frameon=False, fontsize=7)
     FIGURE.parent.mkdir(parents=True, exist_ok=True)
