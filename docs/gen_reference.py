@@ -24,8 +24,8 @@ from typing import Any
 FOLDER = Path(__file__).parent
 SOURCE = FOLDER.parent / "src"
 COMMANDS = (
-    "fit", "resume", "show", "evaluate", "predict", "similar", "sort", "export", "report", "relabel", "compare",
-    "backbones", "reproduce",
+    "fit", "resume", "deepen", "split", "show", "evaluate", "predict", "similar", "sort", "export", "report", "relabel",
+    "compare", "backbones", "reproduce",
 )  # fmt: skip
 WIDTH = 78
 """Columns of a help text: what fits beside the navigation."""

@@ -305,6 +305,49 @@ def orderliness(seq_i: Sequence[int], seq_j: Sequence[int], smoothing: float) ->
     return (shuffled + smoothing) / (observed + smoothing)
 
 
+# --- appendix A.1: the next null hypothesis ---
+
+
+def conditional_surprise(seq_i: Sequence[int], seq_j: Sequence[int], nodes: Sequence[int], clusters: int) -> float:
+    """S of the sub-labels within each node, weighted by the images of the node."""
+    total = 0.0
+    for node in set(nodes):
+        inside = [n for n, other in enumerate(nodes) if other == node]
+        total += len(inside) * surprise([seq_i[n] for n in inside], [seq_j[n] for n in inside], clusters)
+    return total / len(nodes)
+
+
+def conditional_orderliness(
+    seq_i: Sequence[int], seq_j: Sequence[int], nodes: Sequence[int], smoothing: float
+) -> float:
+    """(H*(sub-labels | node) + λ) / (Ĥ(sub-labels | node) + λ), with H(x | node) = H(x, node) - H(node)."""
+    given = entropy(list(nodes))
+    observed = entropy(list(zip(seq_i, seq_j, nodes, strict=True))) - given
+    shuffled = sum(entropy(list(zip(seq, nodes, strict=True))) - given for seq in (seq_i, seq_j))
+    return (shuffled + smoothing) / (observed + smoothing)
+
+
+def likelihood_ratio(seq_i: Sequence[int], seq_j: Sequence[int], nodes: Sequence[int]) -> float:
+    """Log of how much likelier the pairs of sub-labels are if they depend on each other within their node than if not,
+    image by image, every probability being a frequency within the node."""
+    total = 0.0
+    for a, b, node in zip(seq_i, seq_j, nodes, strict=True):
+        inside = [(x, y) for x, y, other in zip(seq_i, seq_j, nodes, strict=True) if other == node]
+        both = Fraction(inside.count((a, b)), len(inside))
+        first = Fraction(sum(x == a for x, _ in inside), len(inside))
+        second = Fraction(sum(y == b for _, y in inside), len(inside))
+        total += math.log(both / (first * second))
+    return total
+
+
+def permutation_p_value(seq_i: Sequence[int], seq_j: Sequence[int], label: int) -> Fraction:
+    """The share of all pairings of views i with views j that match on a label at least as often as the given one."""
+    found = sum(a == b == label for a, b in zip(seq_i, seq_j, strict=True))
+    orders = list(permutations(seq_j))
+    as_many = [sum(a == b == label for a, b in zip(seq_i, order, strict=True)) >= found for order in orders]
+    return Fraction(sum(as_many), len(orders))
+
+
 # --- paper 3.3: evolution ---
 
 

@@ -19,7 +19,7 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"></script><script>docume
 N_CLUSTERS = 6
 CONFIG = Config(
     threads=1,
-    schedule=(Stage("search", "relaxed", 8), Stage("merge", "merge", 1), Stage("refine", "refine", 2)),
+    schedule=(Stage("search", "relaxed", 12), Stage("merge", "merge", 1), Stage("refine", "refine", 2)),
     max_clusters=16,
     n_clusters=N_CLUSTERS,
     network=Network(width=4),

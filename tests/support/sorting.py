@@ -37,6 +37,7 @@ def reasons(path: Path) -> dict[str, str]:
 
 class Found(NamedTuple):
     cluster: Tensor
+    leaf: Tensor
     confidence: Tensor
     novelty: Tensor
 
@@ -53,9 +54,14 @@ class Quick:
     def cluster_names(self) -> list[str]:
         return [str(number) for number in range(self.n_clusters)]
 
+    @property
+    def paths(self) -> list[tuple[int, ...]]:
+        return [(number,) for number in range(self.n_clusters)]
+
     def predict(self, images: Tensor) -> Iterator[Found]:
         if len(images):
-            yield Found(images[:, 0, 0, 0].long() % self.n_clusters, torch.ones(len(images)), torch.zeros(len(images)))
+            number = images[:, 0, 0, 0].long() % self.n_clusters
+            yield Found(number, number, torch.ones(len(images)), torch.zeros(len(images)))
 
 
 def quick_sort(

@@ -100,8 +100,8 @@ class Request(NamedTuple):
 
 
 SHORT_HELP = (
-    "source", "out", "backbone", "input", "images", "n_init", "n_clusters", "max_clusters", "preset", "search",
-    "seed", "image_size", "color", "kind", "labels", "augmentation.rotation", "augmentation.crop",
+    "source", "out", "backbone", "input", "images", "n_init", "n_clusters", "max_clusters", "rounds", "preset",
+    "search", "seed", "image_size", "color", "kind", "labels", "augmentation.rotation", "augmentation.crop",
     "augmentation.flip_prob",
     "relaxed.temperature", "schedule", "device", "precision", "threads", "processes", "config", "data_dir", "report",
     "serve", "tensorboard", "force",
@@ -274,9 +274,12 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
     from ..report.live import serve
     from ..report.page import write_report
     from ..runs import session
+    from ..runs.deepening import wanted_rounds
     from ..runs.duplicates import duplicates_line, read_duplicates
+    from ..runs.load import load_model
     from ..runs.progress import ProgressDisplay
     from ..runs.result import levels_text, selection_text
+    from .deepen import deepen
     from .output import cluster_table, score_lines
 
     files = None  # arrays have none
@@ -302,6 +305,8 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
         say(console, files)
     if groups := read_duplicates(run.duplicates, dataset.train.names, len(dataset.train)):
         say(console, duplicates_line(groups, run.duplicates))
+    if (rounds := wanted_rounds(search.config, load_model(run.path).hierarchy)) is not None:
+        deepen(run, dataset, rounds, console)
     if watching.report:
         with console.status("making the report"):
             write_report(run, dataset.train)

@@ -25,6 +25,8 @@ from ..runs.interruption import Interrupted
 COMMANDS = {
     "fit": "Find the clusters in a set of images and keep the run in a folder.",
     "resume": "Continue an interrupted run exactly where it stopped.",
+    "deepen": "Search for sub-clusters within the clusters of a run.",
+    "split": "Split one cluster of a run by hand, or undo that.",
     "show": "Show what a run is, how far it got and what it found.",
     "evaluate": "Compare a run's clusters with known classes.",
     "predict": "Find the clusters of images and write them as a table.",

@@ -26,7 +26,7 @@ class Command:
 
 def execute(command: Command, console: Console) -> None:
     from ..runs.folder import RunFolder
-    from ..runs.result import levels_of, read_result, selection_text, verdict_of
+    from ..runs.result import hypotheses_text, levels_of, read_result, selection_text, verdict_of
 
     run = RunFolder.open(command.run)
     description = run.description()
@@ -48,6 +48,8 @@ def execute(command: Command, console: Console) -> None:
             rows.append(("selected", selection_text(initializations)))
         if text := levels_of(result):
             rows.append(("levels", text))
+        if text := hypotheses_text(result):
+            rows.append(("rounds", text))
         rows.append(("verdict", verdict_of(result).text.removeprefix("verdict: ")))
         rows.append(("result", " ".join(f"{key}={result[key]}" for key in SHOWN if result.get(key) is not None)))
     for name, text in rows:

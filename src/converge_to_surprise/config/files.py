@@ -50,7 +50,8 @@ def typed(value: object, hint: Any, path: str) -> Any:
         check(value in args, path, value, "one of " + ", ".join(map(str, args)))
         return value
     if origin in (typing.Union, types.UnionType):
-        return None if value is None else typed(value, args[0], path)
+        named = [choice for other in args if typing.get_origin(other) is Literal for choice in typing.get_args(other)]
+        return value if value is None or value in named else typed(value, args[0], path)
     if origin is tuple:
         check(isinstance(value, (list, tuple)), path, value, "a list")
         items = typing.cast("list[object]", value)

@@ -336,6 +336,8 @@ class Config:
     """Outputs per head: the upper bound K on the number of clusters."""
     n_clusters: int | None = None
     """Cut the merge tree at this many clusters; by default the number is read from the data."""
+    rounds: int | Literal["auto"] = 0
+    """Rounds of searching for sub-clusters within the clusters; auto: until a round finds nothing further."""
     threads: int = 0
     """CPU threads; 0: one for each CPU that the process may use. The same seed gives other clusters with another
     number of threads."""
@@ -369,6 +371,9 @@ class Config:
         check(wanted is None or wanted >= 1, "n_clusters", wanted, "at least 1, or absent to read it from the data")
         most = self.max_clusters
         check(wanted is None or wanted <= most, "n_clusters", wanted, f"at most max_clusters, which is {most}")
+        rounds = self.rounds
+        fine = rounds == "auto" or (isinstance(rounds, int) and 0 <= rounds <= 64)
+        check(fine, "rounds", rounds, "a whole number from 0 to 64, or auto")
         kinds = get_args(KindOption)
         check(self.kind in kinds, "kind", self.kind, "one of " + ", ".join(kinds))
         known = get_args(Precision)

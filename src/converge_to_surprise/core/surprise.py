@@ -144,14 +144,19 @@ def orderliness(joint: Tensor, smoothing: float = 1e-3) -> Tensor:
 
     Ĥ is the entropy of the observed pairs, H* = H(p_i) + H(p_j) the largest that shuffling within the views can reach.
     """
-    observed = _entropy(joint.flatten(-2))
+    observed = pair_entropy(joint)
     return (observed + mutual_information(joint) + smoothing) / (observed + smoothing)
+
+
+def pair_entropy(joint: Tensor) -> Tensor:
+    """Ĥ: the entropy in nats of the observed pairs, from their counts (..., K, K)."""
+    return _entropy(joint.flatten(-2))
 
 
 def mutual_information(joint: Tensor) -> Tensor:
     """Mutual information of the two labels in nats, from the counts of cluster pairs (..., K, K)."""
     shuffled = _entropy(joint.sum(-1)) + _entropy(joint.sum(-2))
-    return (shuffled - _entropy(joint.flatten(-2))).clamp(min=0)  # below 0 only by rounding
+    return (shuffled - pair_entropy(joint)).clamp(min=0)  # below 0 only by rounding
 
 
 def _entropy(counts: Tensor) -> Tensor:

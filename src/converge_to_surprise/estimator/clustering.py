@@ -24,6 +24,7 @@ from ..model import onnx_file as onnxfile
 from ..model.assessment import evaluate
 from ..model.cluster_model import Model, Prediction
 from ..model.exemplars import Choices, find_exemplars
+from ..model.hierarchy import path_text
 from ..model.limits import Limits
 from ..model.merge_tree import Level
 from ..model.similarity import SimilarityIndex
@@ -32,9 +33,11 @@ from . import fitting
 from .inputs import Input, later_input
 from .params import integer
 from .state import FittedState, from_bytes, from_place, to_bytes
+from .tree import tree_rows
 
 Floats = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
+Texts = npt.NDArray[np.object_]
 
 
 class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -54,6 +57,9 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Instead of the preset's search.
     n_init : int or None
         Number of initializations; the one whose views tell most about each other is selected. None: one.
+    rounds : int or "auto"
+        Rounds of searching for sub-clusters within the clusters: see ``hierarchy_``. "auto": until a round finds
+        nothing further.
     augmentation : {"auto", "mnist", "fashion-mnist", "usps", "digits"}
         Which changes of an image carry no meaning: by default those that suit most images of their size. Those of a
         named data set are for objects on black background, which is then not removed.
@@ -111,6 +117,9 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     merge_tree_ : list of merges (into, merged, phi), weakest boundary first
     levels_ : list of the numbers of clusters at which the clustering is stable, the selected one first, each
         with n_clusters, evidence, information, agreement and strength; ``cut(levels_[1])`` cuts at the second one
+    hierarchy_ : list of one dict per node of the tree of clusters: path ("3" or "3/1"), parent, size, children (paths),
+        name, nats (what its split explains), outcome ("split", or why not) and why, a sentence; outcome is None where
+        no sub-clusters were searched. ``labels_at(depth)`` has the paths of the training images
     verdict_ : how far the clusters can be trusted: strength ("strong", "weak" or "nothing found"), reasons, advice;
         None for a model file without its run
     n_threads_ : number of CPU threads of the fit, on which the clusters of a ``random_state`` depend
@@ -138,6 +147,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         preset: presets.PresetName = "fast",
         search: SearchName | None = None,
         n_init: int | None = None,
+        rounds: int | Literal["auto"] = 0,
         augmentation: Literal["auto", "mnist", "fashion-mnist", "usps", "digits"] = "auto",
         kind: KindOption = "auto",
         image_shape: tuple[int, ...] | None = None,
@@ -161,6 +171,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.preset = preset
         self.search = search
         self.n_init = n_init
+        self.rounds = rounds
         self.augmentation = augmentation
         self.kind = kind
         self.image_shape = image_shape
@@ -206,6 +217,26 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def predict_proba(self, X: Any) -> Floats:
         """The probability of every cluster. (N, n_clusters_)"""
         return self._each(X, lambda part: part.probabilities[:, : self.n_clusters_].numpy(), 0)
+
+    def labels_at(self, depth: int | None = None) -> Texts:
+        """The path of every training image down to ``depth``: 1 are the clusters, 2 their sub-clusters as in "3/1".
+
+        Where a cluster is not split so far, the path ends earlier; None: the leaves. "-1": in no cluster. (N,)
+        """
+        self._model()
+        return self._fitted.given.spread(self._paths(self.model_.interpret(self._fitted.outputs), depth), "-1")
+
+    def predict_at(self, X: Any, depth: int | None = None) -> Texts:
+        """The same for other images. (N,)"""
+        self._model()
+        return self._each(X, lambda part: self._paths(part, depth), "-1")
+
+    def _paths(self, prediction: Prediction, depth: int | None) -> Texts:
+        if depth is not None and integer("depth", depth) < 1:
+            raise ValueError(f"depth is {depth}; it must be at least 1")
+        texts = [path_text(path[:depth]) for path in self.model_.paths]
+        pairs = zip(self._labels(prediction).tolist(), prediction.leaf.tolist(), strict=True)
+        return np.array([texts[leaf] if label >= 0 else "-1" for label, leaf in pairs], dtype=object)
 
     def confidence(self, X: Any) -> Floats:
         """The confidence of each image's cluster: the probability that an augmented view gets it too. (N,)"""
@@ -315,6 +346,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.levels_: list[Level] = (
             [] if self.model_.merge_result is None else self.model_.merge_result.reachable_levels
         )
+        self.hierarchy_ = tree_rows(self.model_, prediction)
         self.verdict_: Verdict | None = state.verdict
         self.n_threads_ = self.model_.config.threads
         self.history_ = state.history
@@ -342,7 +374,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _later(self, X: Any) -> Input:
         return later_input(self, X, self._model().shape, self._fitted.given.scale)
 
-    def _each(self, X: Any, function: Callable[[Prediction], Any], missing: float) -> npt.NDArray[Any]:
+    def _each(self, X: Any, function: Callable[[Prediction], Any], missing: float | str) -> npt.NDArray[Any]:
         """``function`` of the predictions for all images; ``missing`` for files that cannot be read."""
         given = self._later(X)
         return given.spread(np.concatenate([function(part) for part in self.model_.predict(given.images)]), missing)

@@ -34,6 +34,7 @@ from ..search.threads import available_threads
 from .inputs import Input, first_input
 from .params import check_params, integer, seed_of
 from .state import FittedState
+from .tree import deepened
 
 if TYPE_CHECKING:
     from .clustering import SurpriseClustering
@@ -55,7 +56,7 @@ def fit(estimator: SurpriseClustering, images: Any) -> FittedState:
         search.keep = KEEP
         check_device_memory(search.config, given.images.shape)
         history = [asdict(record) for record in _train(search, estimator.verbose)]
-    fitted = search.finish()
+    fitted = deepened(search.finish(), search.images, config)
     if shortfall := fitted.shortfall:
         warnings.warn(shortfall, ConvergenceWarning, stacklevel=3)
     verdict = _judge(fitted, given, estimator.backbone is not None)
@@ -87,6 +88,7 @@ def _config(estimator: SurpriseClustering, given: Input, backbone_side: int | No
         n_init=base.n_init if estimator.n_init is None else integer("n_init", estimator.n_init),
         max_clusters=integer("max_clusters", estimator.max_clusters),
         n_clusters=None if estimator.n_clusters is None else integer("n_clusters", estimator.n_clusters),
+        rounds=estimator.rounds if estimator.rounds == "auto" else integer("rounds", estimator.rounds),
     )
     config = configfile.overlay(own_numbers, dict(estimator.settings or {}))
     return replace(

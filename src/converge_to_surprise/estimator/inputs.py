@@ -60,7 +60,7 @@ class Input:
         channels, height, width = self.images.shape[1:]
         return channels, height, width
 
-    def spread(self, values: npt.NDArray[_Kind], missing: float) -> npt.NDArray[_Kind]:
+    def spread(self, values: npt.NDArray[_Kind], missing: float | str) -> npt.NDArray[_Kind]:
         """Values of the images that could be read (n, ...) as values of all; ``missing`` for the others."""
         if self.kept is None:
             return values

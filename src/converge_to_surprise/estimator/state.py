@@ -177,7 +177,7 @@ def _of_run(
     if isinstance(encoder, BackboneEncoder):
         config = replace(config, views=encoder.recipe.views, augmentation=encoder.recipe.augmentation)
     settings = to_dict(config)
-    own = {name: settings.pop(name) for name in ("max_clusters", "n_clusters", "n_init", "device", "kind")}
+    own = {name: settings.pop(name) for name in ("max_clusters", "n_clusters", "n_init", "rounds", "device", "kind")}
     side = max(height, width)
     params = {
         **own,

@@ -5,8 +5,8 @@ A model is one file (``model.safetensors`` in a run folder): weights, settings a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from . import inference
 from .calibration import calibrate
 from .carried_names import Annotations, carry_annotations
 from .encoder import EmbeddingEncoder, Encoder
+from .hierarchy import Hierarchy, Path, path_text
 from .inference import Calibration, Known, Outputs
 from .merge_tree import MergeResult
 from .network import ClusterNetwork
@@ -70,6 +71,10 @@ class Prediction(NamedTuple):
     """Mean of both views' backbone features. (n, D)"""
     novelty: Tensor
     """How unlike the training images the image is: the share of their kind that is less so. NaN: not known. (n,)"""
+    leaf: Tensor
+    """The finest sub-cluster, as a place in the model's ``paths``; the cluster itself if it is not split. (n,)"""
+    leaf_confidence: Tensor
+    """Probability that an augmented view of the image gets this leaf. (n,)"""
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,10 @@ class Model:
     annotations: Annotations | None = None
     encoder: Encoder | None = None
     """What makes the features that the networks take, if they do not take pixels."""
+    hierarchy: Hierarchy | None = None
+    """The tree of sub-clusters, if they were searched."""
+    node_names: Mapping[str, str] = field(default_factory=dict)
+    """A person's names of sub-clusters by path."""
 
     @property
     def input(self) -> InputKind:
@@ -157,6 +166,17 @@ class Model:
         given = [] if self.annotations is None else self.annotations.names
         return [*given, *map(str, range(len(given), len(self.order)))]
 
+    @cached_property
+    def paths(self) -> list[Path]:
+        """Every node of the tree of clusters: the clusters, then their sub-clusters."""
+        return (self.hierarchy or Hierarchy()).paths(len(self.order))
+
+    def path_name(self, path: Path) -> str:
+        """A node as a person knows it: the names along its path, numbers where there are none."""
+        names = [self.cluster_names[path[0]]]
+        names += [self.node_names.get(path_text(path[:end]), str(path[end - 1])) for end in range(2, len(path) + 1)]
+        return "/".join(names)
+
     @property
     def levels(self) -> int:
         """The largest number of clusters at which the merge tree can be cut; 0 without one."""
@@ -165,14 +185,16 @@ class Model:
     def cut(self, n_clusters: int) -> Model:
         """The same model with the merge tree cut at another number of clusters, without training.
 
-        Names, merges and noise marks are kept where they still hold.
+        Names, merges and noise marks are kept where they still hold; sub-clusters belong to the clusters of the run.
         """
         if self.merge_result is None or self.unmerged is None:
             raise ValueError(f"n_clusters is {n_clusters}, but the run has no merge tree (yet) that could be cut")
         if not 1 <= n_clusters <= self.merge_result.max_clusters:
             raise ValueError(f"n_clusters is {n_clusters}; the merge tree has 1 to {self.merge_result.max_clusters}")
+        if n_clusters == (self.cut_at or self.merge_result.n_clusters):
+            return self
         cut_at = None if n_clusters == self.merge_result.n_clusters else n_clusters
-        found = replace(self, cut_at=cut_at, annotations=None)
+        found = replace(self, cut_at=cut_at, annotations=None, hierarchy=None, node_names={})
         if self.annotations is None:
             return found
         return replace(found, annotations=carry_annotations(self.annotations, self.subclusters, found.subclusters))
@@ -216,20 +238,35 @@ class Model:
         probabilities = outputs.probabilities @ (self._merged_into[self.numbers][:, None] == every).float()
         own = every == cluster[:, None]
         second_confidence, second = torch.where(own, -1.0, probabilities).max(1)
+        confidence = probabilities.gather(1, cluster[:, None])[:, 0]
+        number = torch.where(self._noise[cluster], -1, cluster)
+        leaf, leaf_confidence = self._leaves(outputs, number, confidence)
         return Prediction(
-            cluster=torch.where(self._noise[cluster], -1, cluster),
-            confidence=probabilities.gather(1, cluster[:, None])[:, 0],
+            cluster=number,
+            confidence=confidence,
             second=second,
             second_confidence=second_confidence.clamp(min=0),
             views_agree=(view_i == cluster) & (view_j == cluster),
             probabilities=probabilities,
             embedding=outputs.features,
             novelty=outputs.novelty,
+            leaf=leaf,
+            leaf_confidence=leaf_confidence,
         )
+
+    def _leaves(self, outputs: Outputs, cluster: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
+        """The leaf of every image, and its confidence. What a person merged or marked as noise is not opened."""
+        tree = self.hierarchy
+        if tree is None or not tree.splits or not outputs.features.shape[1]:
+            return cluster, confidence
+        numbers = self.numbers[outputs.winner]
+        leaf, likely = tree.descend(numbers, outputs.features.half().float(), len(self.order))
+        opened = self._openable[numbers]
+        return torch.where(opened, leaf, cluster), torch.where(opened, confidence * likely, confidence)
 
     def prepare(self) -> None:
         """Compute everything that does not depend on images."""
-        self._merged_into[self.numbers], self._noise
+        self._merged_into[self.numbers], self._noise, self._openable, self.paths
 
     @cached_property
     def _merged_into(self) -> Tensor:
@@ -246,3 +283,9 @@ class Model:
         if self.annotations is not None:
             noise[: len(self.annotations.noise)] = torch.tensor(self.annotations.noise)
         return noise
+
+    @cached_property
+    def _openable(self) -> Tensor:
+        """Whether each cluster number stands for itself alone, neither merged nor noise. (n_outputs,)"""
+        into = self._merged_into
+        return (into.bincount(minlength=len(into))[into] == 1) & (into == torch.arange(len(into))) & ~self._noise

@@ -25,6 +25,7 @@ from .carried_names import Annotations
 from .cluster_model import CalibratedNetwork, Model
 from .encoder import EmbeddingEncoder, Encoder, Projection, make_encoder
 from .feature_recipe import recipe_from_dict
+from .hierarchy_data import check_node_names, described_hierarchy, hierarchy_tensors, parse_hierarchy
 from .inference import Calibration
 from .merge_tree import MergeResult
 from .network import ClusterNetwork
@@ -53,6 +54,8 @@ def to_bytes(model: Model, arrays: Mapping[str, Tensor] | None = None, extra: Ma
             }
     if model.encoder is not None:
         tensors |= {f"encoder.{name}": value for name, value in model.encoder.projection._asdict().items()}
+    if model.hierarchy is not None:
+        tensors |= hierarchy_tensors(model.hierarchy)
     data = {
         "config": to_dict(model.config),
         "shape": list(model.shape),
@@ -61,6 +64,8 @@ def to_bytes(model: Model, arrays: Mapping[str, Tensor] | None = None, extra: Ma
         "cut_at": model.cut_at,
         "encoder": model.encoder and model.encoder.recipe.to_dict(),
         "annotations": model.annotations and model.annotations._asdict(),
+        "hierarchy": None if model.hierarchy is None else described_hierarchy(model.hierarchy),
+        "node_names": dict(model.node_names),
         "extra": dict(extra or {}),
     }
     tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
@@ -130,6 +135,10 @@ def _parse(content: bytes, backbone: nn.Module | None) -> tuple[Model, dict[str,
     if (marks := data.get("annotations")) is not None:
         check_annotations(marks, len(model.order))
         model = replace(model, annotations=Annotations(**marks))
+    if (tree := data.get("hierarchy")) is not None:
+        features = networks["final"].network.head.in_features
+        found = parse_hierarchy(tree, tensors, len(model.order), features)
+        model = replace(model, hierarchy=found, node_names=check_node_names(data["node_names"]))
     model.prepare()
     kept = {key.removeprefix("keep."): value for key, value in tensors.items() if key.startswith("keep.")}
     return model, kept, data["extra"]

@@ -19,6 +19,7 @@ from ..core.pixels import statistics
 from ..core.views import make_views, to_float
 from .cluster_model import Model
 from .encoder import EmbeddingEncoder
+from .hierarchy import path_text
 from .inference import outputs_of
 from .onnx_composition import compose
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 OUTPUTS = ("cluster", "confidence", "second", "views_agree", "probabilities", "embedding", "novelty")
 """Of a model without novelty the last one is left out."""
+LEAVES = ("leaf", "leaf_confidence")
+"""Of a model whose clusters were opened: the finest sub-cluster, as a place in the metadata ``paths``."""
 EXPORTED_WITH = 4
 """Images in the traced batch; the file accepts any number."""
 
@@ -52,7 +55,8 @@ class Whole(nn.Module):
 
 def output_names(model: Model) -> list[str]:
     """The outputs that the file of a model has."""
-    return list(OUTPUTS if model.active.calibration.novelty is not None else OUTPUTS[:-1])
+    known = OUTPUTS if model.active.calibration.novelty is not None else OUTPUTS[:-1]
+    return [*known, *(LEAVES if model.hierarchy is not None else ())]
 
 
 class FromEmbeddings(nn.Module):
@@ -103,6 +107,7 @@ def export(model: Model, path: Path) -> None:
     about = {
         "clusters": json.dumps(model.cluster_names),
         "shape": json.dumps(model.shape),
+        "paths": json.dumps([path_text(path) for path in model.paths]),
         "model": "converge-to-surprise",
     }
     onnx.helper.set_model_props(described, about)

@@ -20,17 +20,18 @@ from ..data.cache import Progress
 from ..data.near_duplicates import DuplicateGroup, near_duplicates
 from ..data.store import ImageStore, fingerprint
 from ..model.cluster_model import Model
-from ..runs.annotations import read_cut, saved_annotations
+from ..runs.annotations import read_cut, saved_annotations, saved_tree_marks
 from ..runs.duplicates import read_duplicates
 from ..runs.folder import Description, RunFolder
 from ..runs.labels import SavedOutputs, read_quarantine
-from ..runs.load import load_newest_model
+from ..runs.load import load_newest_model, with_tree_marks
 from ..runs.result import read_result, verdict_of
 from ..search import schedule
 from . import summary
 from .image_data import ImageData, Integers, cells, columns, image_data, label_images, printable
 from .levels import levels, tree
 from .projection import project
+from .subcluster_tree import subcluster_tree
 
 Content = dict[str, Any]
 """The data of a page, ready for JSON."""
@@ -124,7 +125,7 @@ def gather(run: RunFolder, pictures: Pictures, live: bool = False) -> Content:
     }
     if not content["newest"]:
         return content
-    model, _ = load_newest_model(run)
+    model = with_tree_marks(load_newest_model(run).model, saved_tree_marks(run))
     store = pictures.store
     if live and not content["finished"]:
         store = _sample(store, LIVE_IMAGES)
@@ -164,6 +165,7 @@ def _clustering(run: RunFolder, model: Model, data: ImageData, pictures: Picture
         "cells": cells(data, classes),
         "levels": levels(model, data, classes),
         "tree": tree(model),
+        "hierarchy": subcluster_tree(model, data.leaf),
         "map": place.method,
         "images": images,
         "classes": None if classes is None else _class_names(pictures.source, store, classes),

@@ -20,6 +20,7 @@ from ..runs.labels import KEEP, SavedOutputs
 from ..search.restarts import Fitted
 from . import sprites
 from .projection import Map
+from .subcluster_tree import leaf_places
 
 Integers = npt.NDArray[np.int64]
 
@@ -42,6 +43,8 @@ class ImageData(NamedTuple):
     novelty: npt.NDArray[np.float32] | None
     """None for a run that is not finished. (N,)"""
     assessment: Assessment
+    leaf: Integers | None = None
+    """The leaf of each image in the tree of sub-clusters; None without one. (N,)"""
 
 
 def label_images(model: Model, images: Tensor) -> SavedOutputs:
@@ -72,6 +75,7 @@ def image_data(model: Model, saved: SavedOutputs, classes: Integers | None) -> I
         outputs=outputs,
         novelty=None if bool(saved.novelty.isnan().any()) else saved.novelty.numpy(),
         assessment=assessment,
+        leaf=leaf_places(model, saved),
     )
 
 
@@ -132,6 +136,7 @@ def columns(
         "secondConfidence": packed(np.round(data.second_confidence[shown] * 10_000), np.uint16),
         "viewsAgree": packed(data.views_agree[shown], np.uint8),
         "subcluster": packed(data.subcluster[shown], np.int16),
+        "leaf": None if data.leaf is None else packed(data.leaf[shown], np.int16),
         "class": None if store.labels is None else packed(store.labels[shown], np.int32),
         "x": packed(np.round(place.points[shown, 0] * 65_535), np.uint16),
         "y": packed(np.round(place.points[shown, 1] * 65_535), np.uint16),

@@ -24,8 +24,8 @@ from .content import Pictures, gather
 
 PROGRAMS = {
     "report": (
-        "dom", "palette", "groups", "edits", "thumbs", "similar", "cards", "gallery", "cut", "map", "tree", "charts",
-        "classes", "live", "report",
+        "dom", "palette", "groups", "edits", "thumbs", "similar", "cards", "gallery", "cut", "map", "tree", "inside",
+        "charts", "classes", "live", "report",
     ),
     "compare": ("dom", "palette", "charts", "flow", "compare"),
     "similar": ("dom", "theme"),

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import unicodedata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..config.storage import read_json, write_json
 from ..model.carried_names import Annotations
+from ..model.hierarchy import Path as TreePath
+from ..model.hierarchy import parse_path, path_text
 from .folder import RunFolder
 
 FORMAT = "converge-to-surprise clusters"
@@ -22,6 +24,8 @@ FORBIDDEN = frozenset({"Cc", "Cs", "Zl", "Zp"})
 DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 """They can make a name look like another one."""
 FIELDS = frozenset({"cluster", "name", "into", "noise"})
+CONTENT = ("clusters", "n_clusters", "leaves", "splits")
+"""What a version of the file holds: clusters, the cut, names of sub-clusters, splits by hand."""
 
 
 def no_annotations(clusters: int) -> Annotations:
@@ -55,14 +59,73 @@ def apply_annotations(run: RunFolder, path: Path, clusters: int, levels: int = 0
     data = read_json(path)
     entries = _entries(data, path, identity)
     names, cut = _names(entries, clusters, path), _cut(data, path, levels, identity)
+    given = {"clusters": entries, "n_clusters": cut, "leaves": _leaf_names(data, path)}
     with run.locked():
-        earlier: list[Any] = []
-        if run.annotations.is_file():
-            before = read_json(run.annotations)
-            last = {"clusters": _entries(before, run.annotations, identity), "n_clusters": before.get("n_clusters")}
-            earlier = [*_earlier(before, run.annotations), last]
-        _write(run, identity, {"clusters": entries, "n_clusters": cut}, earlier)
+        # The page knows no splits by hand; those that are in effect stay.
+        _append(run, given | {"splits": [path_text(path) for path in saved_tree_marks(run).splits]})
     return names
+
+
+class TreeMarks(NamedTuple):
+    """What a person did to the tree of sub-clusters."""
+
+    names: dict[str, str]
+    """Names of sub-clusters by path."""
+    splits: list[TreePath]
+    """Nodes that were split by hand."""
+
+
+def saved_tree_marks(run: RunFolder) -> TreeMarks:
+    """Those of a finished run, or none."""
+    if not run.annotations.is_file() or not run.result.is_file():
+        return TreeMarks({}, [])
+    data = read_json(run.annotations)
+    _entries(data, run.annotations, run.description().identity)
+    found = data.get("splits") or []
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError(f'{run.annotations} is damaged: "splits" is not a list of paths')
+    return TreeMarks(_leaf_names(data, run.annotations), [parse_path(one) for one in found])
+
+
+def add_split(run: RunFolder, path: TreePath) -> None:
+    """Put a split by hand into effect; ``undo_annotations`` undoes it."""
+    with run.locked():
+        before = read_json(run.annotations) if run.annotations.is_file() else {}
+        splits = [*(path_text(one) for one in saved_tree_marks(run).splits), path_text(path)]
+        kept = {name: before.get(name) for name in ("n_clusters", "leaves")}
+        _append(run, {"clusters": before.get("clusters", []), **kept, "splits": splits})
+
+
+def undo_split(run: RunFolder, path: TreePath) -> None:
+    """Take a split by hand, and those below it, out of effect. This too is a change that can be undone."""
+    with run.locked():
+        splits = saved_tree_marks(run).splits
+        if path not in splits:
+            raise ValueError(f"cluster {path_text(path)} was not split by hand: there is nothing to undo")
+        kept = [path_text(one) for one in splits if one[: len(path)] != path]
+        before = read_json(run.annotations)
+        _append(run, {name: before.get(name) for name in CONTENT} | {"splits": kept})
+
+
+def _append(run: RunFolder, content: dict[str, Any]) -> None:
+    """Write a new version; the one before it is kept."""
+    identity, earlier = run.description().identity, list[Any]()
+    if run.annotations.is_file():
+        before = read_json(run.annotations)
+        _entries(before, run.annotations, identity)
+        earlier = [*_earlier(before, run.annotations), {name: before.get(name) for name in CONTENT}]
+    _write(run, identity, content, earlier)
+
+
+def _leaf_names(data: Any, path: Path) -> dict[str, str]:
+    """The names of sub-clusters in a file, checked."""
+    found = data.get("leaves") or {}
+    if not isinstance(found, dict):
+        raise ValueError(f'"leaves" in {path} is {found!r}; it must be a table of names by path')
+    return {
+        path_text(parse_path(text)): _checked_name(name, f"sub-cluster {text} in {path}")
+        for text, name in found.items()
+    }
 
 
 def undo_annotations(run: RunFolder) -> bool:
@@ -74,7 +137,7 @@ def undo_annotations(run: RunFolder) -> bool:
         if last is None:
             run.annotations.unlink()
             return False
-        content = {name: last.get(name) for name in ("clusters", "n_clusters")}
+        content = {name: last.get(name) for name in CONTENT}
         _write(run, run.description().identity, content, earlier[1:])
         return True
 

@@ -10,7 +10,7 @@ RUN/model.safetensors   everything needed to label other images (when finished)
 RUN/outputs.safetensors the outputs for every training image, from which the page is made (when finished)
 RUN/training.safetensors the probabilities of every cluster for every training image, for Python (when finished)
 RUN/projection.safetensors the principal components of stored features (runs with a backbone or on embeddings)
-RUN/clusters.json       names, merges and noise marks (after `cts relabel`)
+RUN/clusters.json       names, merges, noise marks and splits by hand (after `cts relabel` or `cts split`)
 RUN/report.html         the report page (when finished)
 RUN/duplicates.csv      images that show the same picture twice
 RUN/quarantine.csv      skipped files with the reason (folders of pictures)

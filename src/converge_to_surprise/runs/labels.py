@@ -16,6 +16,7 @@ from ..config.storage import csv_bytes, read_csv, write_atomically
 from ..data.skipped import SkippedFile
 from ..model.cluster_model import Model, Prediction
 from ..model.exemplars import Choices, Exemplar, find_exemplars
+from ..model.hierarchy import path_text
 from ..model.inference import Outputs
 from ..search.restarts import Fitted
 
@@ -29,7 +30,8 @@ QUARANTINE_COLUMNS = ("file", "reason", "kind")
 def columns(first: str, model: Model) -> list[str]:
     """The column names; ``first`` identifies an image: "path", or "image" for its position."""
     named = [] if model.annotations is None else ["name"]
-    return [first, "cluster", *named, "confidence", "novelty", "second", "second_confidence", "views_agree"]
+    leaf = ["leaf", "leaf_confidence"] if model.hierarchy is not None else []
+    return [first, "cluster", *named, *leaf, "confidence", "novelty", "second", "second_confidence", "views_agree"]
 
 
 def cluster_name(model: Model, number: int) -> str:
@@ -50,10 +52,14 @@ def rows(prediction: Prediction, images: Sequence[str | int], model: Model) -> I
     numbers = prediction.cluster.tolist()
     names = model.cluster_names
     named = [] if model.annotations is None else [["noise" if k < 0 else names[k] for k in numbers]]
+    leaves: list[Any] = []
+    if model.hierarchy is not None:
+        leaves = [leaf_texts(prediction, model), map(shown, prediction.leaf_confidence.tolist())]
     found = (
         images,
         numbers,
         *named,
+        *leaves,
         map(shown, prediction.confidence.tolist()),
         map(shown, prediction.novelty.tolist()),
         prediction.second.tolist(),
@@ -62,6 +68,13 @@ def rows(prediction: Prediction, images: Sequence[str | int], model: Model) -> I
     )
     for row in zip(*found, strict=True):
         yield list(row)
+
+
+def leaf_texts(prediction: Prediction, model: Model) -> list[str]:
+    """The path of every image's leaf, as in 3/1; -1 for images that are in no cluster."""
+    texts = [path_text(path) for path in model.paths]
+    pairs = zip(prediction.cluster.tolist(), prediction.leaf.tolist(), strict=True)
+    return [texts[leaf] if cluster >= 0 else "-1" for cluster, leaf in pairs]
 
 
 def write_labels(path: Path, fitted: Fitted, names: Sequence[str] | None) -> None:

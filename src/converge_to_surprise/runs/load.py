@@ -13,7 +13,7 @@ from ..model.cluster_model import UNCALIBRATED, CalibratedNetwork, Model
 from ..model.network import ClusterNetwork
 from ..search.snapshot import Networks
 from . import checkpoint
-from .annotations import read_annotations, read_cut
+from .annotations import TreeMarks, read_annotations, read_cut, saved_tree_marks
 from .checkpoint import check_snapshot
 from .features import load_encoder
 from .folder import RunFolder
@@ -41,7 +41,16 @@ def load_model(path: Path, n_clusters: int | None = None) -> Model:
     if run.annotations.is_file():
         model = replace(model, annotations=read_annotations(run.annotations, model.n_clusters, identity))
         n_clusters = n_clusters or read_cut(run.annotations, model.levels, identity)
+    model = with_tree_marks(model, saved_tree_marks(run))
     return model if n_clusters is None else model.cut(n_clusters)
+
+
+def with_tree_marks(model: Model, marks: TreeMarks) -> Model:
+    """The model with a person's names of sub-clusters, and without splits by hand that were undone."""
+    if model.hierarchy is None:
+        return model
+    undone = [path for path in model.hierarchy.by_hand if path not in marks.splits]
+    return replace(model, hierarchy=model.hierarchy.without(undone), node_names=marks.names)
 
 
 def load_annotated_model(run: RunFolder, n_clusters: int | None = None) -> LoadedModel:

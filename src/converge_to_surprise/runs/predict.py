@@ -253,7 +253,7 @@ def _to_parquet(table: Path, out: Path) -> None:
     import pyarrow.parquet
 
     temporary = out.with_name(out.name + ".part.parquet")
-    names = {"path": pyarrow.string(), "name": pyarrow.string(), "views_agree": pyarrow.bool_()}
+    names = {name: pyarrow.string() for name in ("path", "name", "leaf")} | {"views_agree": pyarrow.bool_()}
     options = pyarrow.csv.ConvertOptions(column_types=names, true_values=["1"], false_values=["0"])
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
     with (

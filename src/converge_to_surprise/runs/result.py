@@ -28,7 +28,9 @@ def read_result(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is damaged: it has no verdict")
     if (merged := result.get("merge")) is not None and not (isinstance(merged, dict) and _are_levels(merged)):
         raise ValueError(f"{path} is damaged: its levels are not valid")
-    for name in result.keys() - {"clusters", "order", "merge", "verdict", "initializations", "versions"}:
+    if (tree := result.get("hypotheses")) is not None and not are_hypotheses(tree):
+        raise ValueError(f"{path} is damaged: its hypotheses are not valid")
+    for name in result.keys() - {"clusters", "order", "merge", "verdict", "initializations", "versions", "hypotheses"}:
         if result[name] is not None and not is_number(result[name]):
             raise ValueError(f"{path} is damaged: {name} is not a number")
     return result
@@ -36,6 +38,20 @@ def read_result(path: Path) -> dict[str, Any]:
 
 def _has_figures(row: dict[str, Any]) -> bool:
     return is_number(row.get("nats")) and isinstance(row.get("size"), int) and row["size"] >= 0
+
+
+def are_hypotheses(value: object) -> bool:
+    """Whether plain data are those of rounds; see ``hypothesis_table.py``."""
+    if not isinstance(value, dict) or not isinstance(value.get("finished"), bool):
+        return False
+    rounds, nodes = value.get("rounds"), value.get("nodes")
+    if not isinstance(rounds, list) or not isinstance(nodes, list) or not rounds:
+        return False
+    names = {"round", "tried", "splits", "leaves", "nats", "nmi"}
+    known = all(isinstance(row, dict) and row.keys() == names for row in rounds)
+    if not known or not all(is_number(cell) or (n == "nmi" and cell is None) for r in rounds for n, cell in r.items()):
+        return False
+    return all(isinstance(node, dict) and isinstance(node.get("path"), str) for node in nodes)
 
 
 def _are_initializations(value: object) -> bool:
@@ -76,6 +92,20 @@ def levels_of(result: dict[str, Any]) -> str:
         return ""
     levels = [Level(*level) for level in merged["levels"] if level[0] <= len(merged["steps"]) + 1]
     return levels_text(levels, merged["n_clusters"]).removeprefix("levels: ")
+
+
+def hypotheses_text(result: dict[str, Any]) -> str:
+    """What the rounds of a result that was read found; empty if there were none.
+
+    >>> rows = [{"leaves": 4, "splits": 1}, {"leaves": 8, "splits": 2}, {"leaves": 8, "splits": 0}]
+    >>> hypotheses_text({"hypotheses": {"rounds": rows, "finished": True}})
+    '8 leaves after 2 rounds; no further surprise found'
+    """
+    if (found := result.get("hypotheses")) is None:
+        return ""
+    rounds = len(found["rounds"]) - 1
+    text = f"{found['rounds'][-1]['leaves']} leaves after {rounds} round{'s' * (rounds != 1)}"
+    return f"{text}; no further surprise found" if found["finished"] else text
 
 
 def levels_text(levels: Sequence[Level], n_clusters: int) -> str:

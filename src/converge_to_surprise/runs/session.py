@@ -36,13 +36,16 @@ from ..search.memory_plan import check_fit_memory
 from ..search.record import Record
 from ..search.restarts import Restarts
 from . import checkpoint
+from .annotations import saved_tree_marks
 from .checkpoint import check_position, check_snapshot
+from .deepening import earlier_tree
 from .duplicates import write_duplicates
 from .features import Prepared, prepare_again, save_projection
 from .folder import Description, RunFolder
 from .interruption import Interruption, interruptible
 from .labels import KEEP, SavedOutputs, TrainingOutputs, write_exemplars, write_labels, write_quarantine
-from .load import fits_run
+from .load import fits_run, with_tree_marks
+from .result import read_result
 
 MAX_RESTARTS = 3
 """How often lost workers are replaced."""
@@ -250,9 +253,13 @@ def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Finished:
     fitted = search.finish()
     if shortfall := fitted.shortfall:
         warnings.warn(shortfall, stacklevel=2)
+    if (tree := earlier_tree(run, fitted.model)) is not None:  # the run was finished before
+        fitted = fitted._replace(model=replace(fitted.model, hierarchy=tree))
     assessment = evaluate(fitted.model, fitted.outputs, dataset.train.labels, both=True)
+    hypotheses = read_result(run.result).get("hypotheses") if tree is not None and run.result.is_file() else None
     model_file.save(run.model, fitted.model)
-    write_labels(run.labels, fitted, dataset.train.names)
+    marks = saved_tree_marks(run)
+    write_labels(run.labels, fitted._replace(model=with_tree_marks(fitted.model, marks)), dataset.train.names)
     write_exemplars(run.exemplars, fitted, dataset.train.names)
     SavedOutputs.of(fitted).save(run.outputs)
     TrainingOutputs(fitted.outputs, fitted.unmerged).save(run.training)
@@ -274,6 +281,7 @@ def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Finished:
             "verdict": verdict.to_dict(),
             "initializations": search.summary(),
             "versions": versions(),
+            **({} if hypotheses is None else {"hypotheses": hypotheses}),
         },
     )
     return Finished(assessment, merge_result, verdict)

@@ -21,6 +21,8 @@ from ..data.cache import Progress
 from ..data.skipped import SkippedFile
 from ..data.source import Source, SourceChunk
 from ..model.cluster_model import Model
+from ..model.hierarchy import Path as TreePath
+from ..model.hierarchy import path_text
 from ..model.limits import Limits
 from . import sort_journal as journal
 from .labels import shown, write_quarantine
@@ -70,8 +72,8 @@ class Plan:
     skipped: list[SkippedFile]
 
     def sizes(self) -> dict[str, int]:
-        """Number of images per folder, by name."""
-        counts = Counter(item.entry.to.split("/")[0] for item in self.placed)
+        """Number of images per folder, by its path; the folder of a cluster that is split holds folders only."""
+        counts = Counter(item.entry.to.rsplit("/", 1)[0] for item in self.placed)
         return {folder: counts[folder] for folder in sorted(counts)}
 
 
@@ -103,7 +105,7 @@ def make_plan(model: Model, source: Source, options: SortOptions, progress: Prog
     options.limits.check(model)
     seen = len(source)
     source, skipped = _eligible(source, options.how)
-    folders: dict[int, str] = {}
+    folders: dict[tuple[int, ...], str] = {}
     names = _Names()
     now = time.time_ns()
     placed: list[Placed] = []
@@ -111,9 +113,11 @@ def make_plan(model: Model, source: Source, options: SortOptions, progress: Prog
         row = 0
         for found in model.predict(chunk.images):
             numbers = options.limits.clusters(found).tolist()
+            leaves = found.leaf.tolist()
             measures = zip(found.confidence.tolist(), found.novelty.tolist(), strict=True)
-            for cluster, (confidence, novelty) in zip(numbers, measures, strict=True):
-                folder = folders.setdefault(cluster, folder_name(model, cluster))
+            for cluster, leaf, (confidence, novelty) in zip(numbers, leaves, measures, strict=True):
+                path = model.paths[leaf] if cluster >= 0 else (-1,)
+                folder = folders.setdefault(path, folder_path(model, path))
                 try:
                     origin, state = _origin(chunk, row, options.how, now)
                     name = f"{chunk.names[row]:07d}.png" if origin is None else os.path.basename(origin)
@@ -133,7 +137,7 @@ def carry_out(plan: Plan, source: Source, options: SortOptions, progress: Progre
     try:
         with journal.Writer.begin(into, options.how, [item.entry for item in plan.placed]) as log:
             for folder in plan.sizes():
-                (into / folder).mkdir()
+                (into / folder).mkdir(parents=True)
             for number, item in enumerate(plan.placed):
                 try:
                     size = _place(item, source, options)
@@ -165,17 +169,28 @@ def _place(item: Placed, source: Source, options: SortOptions) -> int | None:
 
 
 def folder_name(model: Model, cluster: int) -> str:
-    """The folder of a cluster: its number, and its name if a person gave it one.
-
-    Characters that a file system may refuse are replaced.
-    """
+    """The folder of a cluster: its number, and its name if a person gave it one."""
     if cluster < 0:
         return "noise"
     names = model.cluster_names
     number = f"{cluster:0{len(str(max(1, len(names) - 1)))}d}"
     if model.annotations is None or names[cluster] == str(cluster):
         return number
-    plain = re.sub(r"[^\w .()+-]+", "_", names[cluster]).strip(" ._")[:60]
+    return _named(number, names[cluster])
+
+
+def folder_path(model: Model, path: TreePath) -> str:
+    """The folder of a leaf: folders of sub-clusters lie within that of their cluster."""
+    parts = [folder_name(model, path[0])]
+    for end in range(2, len(path) + 1):
+        name = model.node_names.get(path_text(path[:end]))
+        parts.append(str(path[end - 1]) if name is None else _named(str(path[end - 1]), name))
+    return "/".join(parts)
+
+
+def _named(number: str, name: str) -> str:
+    """A number with a name of which characters that a file system may refuse are replaced."""
+    plain = re.sub(r"[^\w .()+-]+", "_", name).strip(" ._")[:60]
     return f"{number} {plain}" if plain else number
 
 

@@ -143,12 +143,18 @@ def _check_head(head: Any, into: Path, files: int) -> None:
         raise ValueError(f"it was written for {head['into']}; move the folder back there first")
 
 
+DEEPEST = 65
+"""Parts of the longest target that is read: the folders of a path of sub-clusters, and the file."""
+
+
 def _entry(line: Any) -> Entry:
-    """A line of the list; its target is a file in a folder of the sort and nowhere else."""
+    """A line of the list; its target is a file in a folder of the sort, or in one within it, and nowhere else."""
     origin, to = line["from"], line["to"]
     parts = to.split("/")
-    if len(parts) != 2 or any(part in ("", os.curdir, os.pardir) or os.path.basename(part) != part for part in parts):
-        raise ValueError(f"{to!r} is not FOLDER/NAME")
+    if not 2 <= len(parts) <= DEEPEST or any(
+        part in ("", os.curdir, os.pardir) or os.path.basename(part) != part for part in parts
+    ):
+        raise ValueError(f"{to!r} is not FOLDER/NAME or FOLDER/FOLDER/NAME")
     if origin is not None and not (isinstance(origin, str) and origin == os.path.abspath(origin)):
         raise ValueError(f"{origin!r} is not an absolute path")
     size, mtime_ns, inode = map(int, line["state"])

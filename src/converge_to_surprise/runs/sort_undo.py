@@ -7,7 +7,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from ..config.storage import flush_folder
@@ -46,7 +46,7 @@ def undo(into: Path, progress: Progress) -> Undone:
             write_quarantine(into / KEPT, kept)
         else:
             _clean_origins(found.entries, into)
-            _remove_rest(into, {entry.to.split("/")[0] for entry in found.entries})
+            _remove_rest(into, _folders(found.entries))
         return Undone(len(found.entries) - len(found.skipped) - len(kept), found.how, kept)
 
 
@@ -70,8 +70,9 @@ def _take_back_all(found: Journal, into: Path, progress: Progress) -> list[Skipp
 def _take_back(entry: Entry, into: Path, how: How, part: str) -> None:
     """Bring one file to where it was, or remove what was made; raises Skip if that could lose anything."""
     target = into / entry.to
-    if target.parent.is_symlink():
-        raise Skip(f"{target.parent} has become a link")
+    for folder in target.relative_to(into).parents:
+        if folder.name and (into / folder).is_symlink():
+            raise Skip(f"{into / folder} has become a link")
     if not os.path.lexists(target):
         if how == "move" and entry.origin is not None and not os.path.lexists(entry.origin):
             raise Skip(f"it is no longer here, and not at {entry.origin} either")
@@ -127,6 +128,12 @@ def _clean_origins(entries: Iterable[Entry], into: Path) -> None:
     for folder in {os.path.dirname(entry.origin) for entry in entries if entry.origin is not None}:
         (Path(folder) / _part_name(into)).unlink(missing_ok=True)
         flush_folder(Path(folder))
+
+
+def _folders(entries: Iterable[Entry]) -> list[str]:
+    """The folders that a sort made, inner ones first."""
+    found = {parent.as_posix() for entry in entries for parent in PurePosixPath(entry.to).parents if parent.name}
+    return sorted(found, key=lambda folder: -folder.count("/"))
 
 
 def _remove_rest(into: Path, folders: Iterable[str]) -> None:

@@ -225,7 +225,9 @@ class Trainer:
         sample = torch.randperm(len(features), generator=generator)[:AGREEMENT_SAMPLE]
         labels = logits_of(self.network, features[sample, 0]).argmax(-1).reshape(len(sample), -1)
         trees, result = merge.select_head(built, counts, labels.numpy(), self.config)
-        evidence = head_fusion.Evidence(features, neighbors.links_within(self.neighbors, positions), trees, result)
+        # Neighbors by learned features would confirm what the network has joined; those by pixels are independent of it.
+        links = neighbors.links_within(self._nearest_neighbors(), positions)
+        evidence = head_fusion.Evidence(features, links, trees, result)
         fused = head_fusion.fuse_heads(self.network, self.images, evidence, self.config, step.number)
         self.networks = Networks(fused, self.network.select_head(result.head), result)
         self.optimizer = self.memory = None  # they refer to replaced parameters

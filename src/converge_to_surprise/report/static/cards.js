@@ -32,6 +32,7 @@ function card(group, most) {
   const bar = make("span", { class: "share", "aria-hidden": "true" });
   bar.style.width = `${Math.max(1, (100 * group.size) / most)}%`;
   bar.style.background = look(group.look).color;
+  const node = nodeOfGroup(group);
   const editable = atOwnLevel() && group.id >= 0 && !state.content.live;
   return make("article", { class: group.surprising ? "card" : "card faint", "data-group": group.id, "data-size": group.size },
     make("header", {}, sign(group.look), make("h3", {}, group.name), make("span", { class: "size" }, images(group.size))),
@@ -43,6 +44,7 @@ function card(group, most) {
     strip("random", someOf(group.stacks, STRIP)),
     make("footer", {},
       make("button", { type: "button", onclick: open, "aria-label": `Show all images of ${group.name}` }, "All images"),
+      node < 0 ? null : make("button", { type: "button", class: "open-node", onclick: () => openNode(node), "aria-label": `Open ${group.name}` }, `Open: ${subtree().nodes[node].children.length} parts`),
       editable ? make("button", { type: "button", class: "quiet", onclick: () => openEditor(group.id), "aria-label": `Edit ${group.name}` }, "Edit") : null));
 }
 

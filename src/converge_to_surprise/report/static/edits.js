@@ -4,7 +4,7 @@ const plainEdits = (clusters) => Array.from({ length: clusters }, (_, cluster) =
 
 /** A key for this run and for what was applied to it when the page was made. */
 function storageKey() {
-  const applied = JSON.stringify([clustering().annotations, clustering().cut]);
+  const applied = JSON.stringify([clustering().annotations, clustering().cut, ...(clustering().hierarchy ? [appliedNames()] : [])]);
   let hash = 5381;
   for (let place = 0; place < applied.length; place++) hash = ((hash * 33) ^ applied.charCodeAt(place)) >>> 0;
   return `cts:edits:${state.content.run.identity}:${hash.toString(16)}`;
@@ -13,6 +13,7 @@ function storageKey() {
 function loadEdits() {
   const applied = plainEdits(clustering().clusters).map((plain, number) => ({ ...plain, ...clustering().annotations[number] }));
   state.edits = applied;
+  state.leafNames = keptNames();
   try {
     const kept = JSON.parse(memory.get(storageKey()) || "null");
     const fits = Array.isArray(kept) && kept.length === applied.length && kept.every(isEdit);
@@ -39,6 +40,19 @@ const applied = (number) => ({ ...plainEdits(number + 1)[number], ...clustering(
 const isChanged = (entry) => JSON.stringify(entry) !== JSON.stringify(applied(entry.cluster));
 const changes = () => state.edits.filter(isChanged).length;
 
+/** Names of sub-clusters by path: as applied to the run, and as the browser keeps them. */
+const appliedNames = () => clustering().hierarchy?.names ?? {};
+const namesChanged = () => JSON.stringify(state.leafNames) !== JSON.stringify(appliedNames());
+function keptNames() {
+  try {
+    const kept = JSON.parse(memory.get(`${storageKey()}:parts`) || "null");
+    const paths = new Set((clustering().hierarchy?.nodes ?? []).map((node) => node.path));
+    const fits = kept && typeof kept === "object" && Object.entries(kept).every(([path, name]) => paths.has(path) && typeof name === "string");
+    if (fits) return kept;
+  } catch { /* not ours */ }
+  return { ...appliedNames() };
+}
+
 /** The cut that was applied to the run when the page was made. */
 const appliedLevel = () => clustering().cut ?? ownLevel();
 const cutChanged = () => state.content.finished && state.level !== appliedLevel();
@@ -52,11 +66,14 @@ function edit(number, change) {
 function keepEdits() {
   if (changes()) memory.set(storageKey(), JSON.stringify(state.edits));
   else memory.remove(storageKey());
+  if (namesChanged()) memory.set(`${storageKey()}:parts`, JSON.stringify(state.leafNames));
+  else memory.remove(`${storageKey()}:parts`);
   refresh();
 }
 
 function resetEdits() {
   state.edits = state.edits.map((entry) => applied(entry.cluster));
+  state.leafNames = { ...appliedNames() };
   state.level = appliedLevel();
   keepEdits();
 }
@@ -66,6 +83,7 @@ function clustersFile() {
   const clusters = state.edits.filter((entry) => entry.name !== null || entry.into !== null || entry.noise);
   const file = { format: "converge-to-surprise clusters", version: 1, run: state.content.run.identity, clusters };
   if (!atOwnLevel()) file.n_clusters = state.level;
+  if (Object.keys(state.leafNames).length) file.leaves = state.leafNames;
   return `${JSON.stringify(file, null, 1)}\n`;
 }
 
@@ -125,8 +143,9 @@ function focusCard(number) {
 function renderEdits() {
   const number = changes();
   const bar = find("edits");
-  show(bar, number > 0 || cutChanged());
+  show(bar, number > 0 || cutChanged() || namesChanged());
   const edited = number ? [`${number} ${number === 1 ? "cluster" : "clusters"} changed`] : [];
+  if (namesChanged()) edited.push("parts named");
   if (cutChanged()) edited.push(`cut at ${state.level}`);
   find("changes").textContent = edited.join(", ");
   if (!edited.length) find("saved").textContent = "";

@@ -1,6 +1,6 @@
 // The state of the page: the content, where the tree is cut, and the groups of images that follow from it.
 
-const state = { content: null, level: 0, edits: [], images: null, groups: [], groupOf: null, stackOf: null };
+const state = { content: null, level: 0, edits: [], leafNames: {}, images: null, groups: [], groupOf: null, stackOf: null };
 
 function unpack(text, Kind) {
   const bytes = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
@@ -19,6 +19,7 @@ function unpackImages(packed) {
     secondConfidence: unpack(packed.secondConfidence, Uint16Array),
     viewsAgree: unpack(packed.viewsAgree, Uint8Array),
     subcluster: unpack(packed.subcluster, Int16Array),
+    leaf: packed.leaf === null ? null : unpack(packed.leaf, Int16Array),
     class: packed.class === null ? null : unpack(packed.class, Int32Array),
     x: unpack(packed.x, Uint16Array),
     y: unpack(packed.y, Uint16Array),

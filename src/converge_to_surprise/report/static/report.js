@@ -9,6 +9,7 @@ function refresh() {
   renderEdits();
   renderMap();
   renderTree();
+  renderInside();
   renderClasses();
 }
 
@@ -48,6 +49,7 @@ function load(content) {
   if (!seen) return;
   state.images = unpackImages(content.clustering.images);
   findStacks();
+  inside.at = -1;
   state.level = before && before.level !== before.own ? Math.min(before.level, content.clustering.levels.finest) : appliedLevel();
   find("map-method").textContent = content.clustering.map;
   loadEdits();
@@ -64,13 +66,14 @@ function start() {
   find("reset").addEventListener("click", resetEdits);
   startGallery();
   startMap();
+  startInside();
   load(JSON.parse(find("content").textContent));
   let width = innerWidth;
   addEventListener("resize", () => {
     if (innerWidth === width) return;
     width = innerWidth;
     resizeCharts();
-    if (clustering()) { renderCut(); renderMap(); renderTree(); }
+    if (clustering()) { renderCut(); renderMap(); renderTree(); renderInside(); }
   });
   document.documentElement.dataset.ready = "yes";
   if (state.content.live) follow();

@@ -1,0 +1,164 @@
+"""Search for sub-clusters within the clusters of a finished run, round by round.
+
+After every round the model is saved, so that an interrupted search continues with the round it was in. A round depends
+on the model and the images alone, not on when it is computed: it gives the same result bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from ..config import Config
+from ..config.storage import write_json
+from ..data.datasets import Dataset
+from ..data.store import ImageStore, fingerprint
+from ..model import model_file
+from ..model.cluster_model import Model
+from ..model.hierarchy import Hierarchy, path_text
+from ..model.hierarchy import Path as TreePath
+from ..search.hypotheses import RoundRequest, Searched, deepen
+from ..search.restarts import Fitted
+from ..search.threads import torch_threads
+from .annotations import add_split, saved_tree_marks
+from .features import prepare_again
+from .folder import RunFolder
+from .hypothesis_table import described_hypotheses, hypothesis_rows
+from .labels import SavedOutputs, TrainingOutputs, write_labels
+from .load import with_tree_marks
+from .result import read_result
+
+Told = Callable[[Hierarchy], None]
+"""Receives the tree after every round."""
+
+
+class Deepened(NamedTuple):
+    """What a search for sub-clusters left."""
+
+    tree: Hierarchy
+    """As it is in effect: without splits by hand that were undone."""
+    table: dict[str, Any]
+    """As in result.json."""
+
+
+def wanted_rounds(config: Config, tree: Hierarchy | None) -> RoundRequest | None:
+    """The rounds that a run was begun with and does not have yet; None if there are none."""
+    done = 0 if tree is None else tree.rounds
+    if config.rounds == 0 or (tree is not None and tree.finished):
+        return None
+    if config.rounds == "auto":
+        return RoundRequest(None)
+    return RoundRequest(config.rounds - done) if config.rounds > done else None
+
+
+def deepen_run(run: RunFolder, dataset: Dataset, request: RoundRequest, told: Told = lambda tree: None) -> Deepened:
+    """Work through the rounds and write labels and result again. The clusters themselves stay as they are."""
+    with run.locked():
+        model = _whole_model(run)
+        searched = Searched.of(in_effect(run, model), _items(run, dataset.train))
+        with torch_threads(searched.threads):
+            for tree in deepen(searched, request):
+                model = replace(model, hierarchy=_joined(model.hierarchy, tree))
+                model_file.save(run.model, model)
+                told(tree)
+        return write_tree(run, dataset, searched.first_nats())
+
+
+def split_by_hand(run: RunFolder, dataset: Dataset, path: TreePath) -> Deepened:
+    """Split one node as well as it can be split. A split that was undone is put into effect again."""
+    with run.locked():
+        model = _whole_model(run)
+        known = [] if model.hierarchy is None else model.hierarchy.by_hand
+        if path in known and path not in saved_tree_marks(run).splits:
+            add_split(run, path)
+            return rewrite_tree(run, dataset)
+        found = deepen_run(run, dataset, RoundRequest(1, (path,), by_hand=True))
+        model = _whole_model(run)
+        if model.hierarchy is None or path not in model.hierarchy.by_hand:
+            raise ValueError(f"cluster {path_text(path)} cannot be split: {_why_not(found.tree, path)}")
+        add_split(run, path)
+        return rewrite_tree(run, dataset)
+
+
+def _why_not(tree: Hierarchy, path: TreePath) -> str:
+    node = tree.tried(path)
+    if node is not None and node.outcome == "too few images":
+        return f"it has only {node.images} images, too few to find sub-clusters and to test them"
+    return "every attempt to divide it put all of its images together"
+
+
+def rewrite_tree(run: RunFolder, dataset: Dataset) -> Deepened:
+    """Write labels and result again, after the person's splits changed."""
+    first = read_result(run.result).get("hypotheses")
+    return write_tree(run, dataset, 0.0 if first is None else float(first["rounds"][0]["nats"]))
+
+
+def write_tree(run: RunFolder, dataset: Dataset, first_nats: float) -> Deepened:
+    """Write labels.csv and result.json with the tree as it is in effect."""
+    model = in_effect(run, _whole_model(run))
+    fitted = _fitted(run, model, dataset.train)
+    tree = model.hierarchy or Hierarchy()
+    prediction = model.interpret(fitted.outputs)
+    leaves = [model.paths[leaf] for leaf in prediction.leaf.tolist()]
+    rows = hypothesis_rows(tree, first_nats, leaves, model.n_clusters, dataset.train.labels)
+    table = described_hypotheses(tree, rows)
+    write_labels(run.labels, fitted, dataset.train.names)
+    write_json(run.result, read_result(run.result) | {"hypotheses": table})
+    return Deepened(tree, table)
+
+
+def earlier_tree(run: RunFolder, model: Model) -> Hierarchy | None:
+    """The tree of the model in the folder, if it is one of the same network: a finished run can be resumed again."""
+    if not run.model.is_file():
+        return None
+    try:
+        earlier, _, _ = model_file.load(run.model)
+    except ValueError:  # it is written again
+        return None
+    before, now = earlier.final.network.state_dict(), model.final.network.state_dict()
+    same = before.keys() == now.keys() and all(torch.equal(before[name].cpu(), now[name].cpu()) for name in now)
+    return earlier.hierarchy if same else None
+
+
+def in_effect(run: RunFolder, model: Model) -> Model:
+    """The model without splits by hand that were undone, and with the names of its sub-clusters."""
+    return with_tree_marks(model, saved_tree_marks(run))
+
+
+def _joined(before: Hierarchy | None, after: Hierarchy) -> Hierarchy:
+    """The tree after a round, with the splits by hand that were undone: they can be put into effect again."""
+    if before is None:
+        return after
+    known = {split.path for split in after.splits}
+    undone = tuple(split for split in before.splits if split.path not in known)
+    gone = tuple(node for node in before.nodes if node not in after.nodes)
+    return Hierarchy((*after.splits, *undone), (*after.nodes, *gone), after.finished)
+
+
+def _whole_model(run: RunFolder) -> Model:
+    """The model of a finished run with everything that was ever split."""
+    if not run.result.is_file() or not run.model.is_file():
+        raise ValueError(f"{run.path} is not finished: continue it with `cts resume {run.path}`")
+    run.description()  # refuses a run of another version with a better message
+    return model_file.load(run.model)[0]
+
+
+def _items(run: RunFolder, store: ImageStore) -> torch.Tensor:
+    """What the network takes: the images, or their stored features."""
+    description = run.description()
+    if fingerprint(store.images) != description.fingerprint:
+        raise ValueError(f"these are not the images that {run.path} was begun with")
+    recipe = description.recipe
+    return store.images if recipe is None else prepare_again(store, recipe, description.config.threads).items
+
+
+def _fitted(run: RunFolder, model: Model, store: ImageStore) -> Fitted:
+    """The outputs for the training images as the run saved them; computed again where they are damaged."""
+    outputs = TrainingOutputs.load(run.training, len(store), model)
+    saved = SavedOutputs.load(run.outputs, len(store), model.final.network.n_outputs)
+    if outputs is None or saved is None:
+        raise ValueError(f"the saved outputs of {run.path} are damaged; `cts resume {run.path}` writes them again")
+    return Fitted(model, outputs.final._replace(features=saved.features), outputs.unmerged)

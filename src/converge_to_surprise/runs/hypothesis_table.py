@@ -1,0 +1,117 @@
+"""The rounds of a run as a table: what was tried, what was split, how much each hypothesis explains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..core.metrics import normalized_mutual_information
+from ..model.hierarchy import Hierarchy, Node, Path, at_depth
+from ..model.hierarchy_data import node_data
+
+Classes = npt.NDArray[np.int64]
+
+
+class Row(NamedTuple):
+    """One round."""
+
+    round: int
+    """0: the search itself, which rejects H0."""
+    tried: int
+    splits: int
+    leaves: int
+    """After the round."""
+    nats: float
+    """What the hypothesis explains beyond the one before it; the nats of all rounds add up."""
+    nmi: float | None
+    """Of the leaves with the classes, if classes are known; for evaluation only."""
+
+
+def hypothesis_rows(
+    tree: Hierarchy, first: float, leaves: Sequence[Path], n_clusters: int, classes: Classes | None
+) -> list[Row]:
+    """The table. ``first``: nats of the clusters. ``leaves``: of every training image, for the NMI."""
+
+    def nmi(after: int) -> float | None:
+        if classes is None:
+            return None
+        open_then = {node.path for node in tree.nodes if node.is_split and node.round <= after}
+        cut = [_reached(leaf, open_then) for leaf in leaves]
+        numbers = {path: number for number, path in enumerate(sorted(set(cut)))}
+        return normalized_mutual_information(np.array([numbers[path] for path in cut]), classes)
+
+    rows = [Row(0, 1, int(n_clusters > 1), n_clusters, first, nmi(0))]
+    for number in range(1, tree.rounds + 1):
+        tried = [node for node in tree.nodes if node.round == number]
+        split = [node for node in tried if node.is_split]
+        more = sum(node.n_children - 1 for node in split)
+        nats = sum(node.nats for node in split)
+        rows.append(Row(number, len(tried), len(split), rows[-1].leaves + more, nats, nmi(number)))
+    return rows
+
+
+def _reached(leaf: Path, opened: set[Path]) -> Path:
+    """How far down a leaf's path leads if only these nodes are open."""
+    depth = 1
+    while depth < len(leaf) and at_depth(leaf, depth) in opened:
+        depth += 1
+    return at_depth(leaf, depth)
+
+
+def described_hypotheses(tree: Hierarchy, rows: Sequence[Row]) -> dict[str, Any]:
+    """What result.json holds of the rounds."""
+    return {
+        "rounds": [row._asdict() for row in rows],
+        "nodes": [node_data(node) for node in tree.nodes],
+        "finished": tree.finished,
+    }
+
+
+def ending(tree: Hierarchy) -> str:
+    """How the rounds ended, in words."""
+    splits = len(tree.splits)
+    found = f"{splits} cluster{'s' * (splits != 1)} split in {tree.rounds} round{'s' * (tree.rounds != 1)}"
+    return f"{found}; no further surprise found" if tree.finished else found
+
+
+def why(node: Node) -> str:
+    """Why a node was split or not, in one plain sentence."""
+    parts = f"{node.n_children} parts"
+    if node.outcome == "too few images":
+        return f"Not searched: {node.images} images are too few to find parts and to test them."
+    if node.outcome == "one group":
+        return "Not split: every attempt to divide it put all of its images together."
+    if node.outcome == "no surprise":
+        return (
+            "Not split: on images that the search did not see, the two views of an image agree on the parts no more "
+            f"often than chance allows (p = {p_text(node.log_p)})."
+        )
+    if node.outcome == "weak boundary":
+        return (
+            f"Not split: its images do differ (p = {p_text(node.log_p)}), but gradually. Slightly turned or cropped, "
+            f"too many change sides (boundary {node.boundary:.2f} of 1)."
+        )
+    if node.outcome == "by hand":
+        return (
+            f"Split into {parts} by hand (p = {p_text(node.log_p)}, boundary {node.boundary:.2f} of 1); the run itself "
+            "asks for p below 0.01 and a boundary that holds."
+        )
+    return (
+        f"Split into {parts}: the two views of {node.held_out} images that the search did not see agree on the parts "
+        f"far more often than chance allows (p = {p_text(node.log_p)}), and turned or cropped images stay on their "
+        f"side (boundary {node.boundary:.2f})."
+    )
+
+
+def p_text(log_p: float) -> str:
+    """A p-value from its logarithm.
+
+    >>> p_text(-0.7), p_text(-50.0)
+    ('0.50', '10^-22')
+    """
+    if log_p > np.log(0.001):
+        return f"{np.exp(log_p):.2f}" if log_p > np.log(0.005) else f"{np.exp(log_p):.3f}"
+    return f"10^{int(np.floor(log_p / np.log(10)))}"

@@ -1,0 +1,114 @@
+"""How many sub-clusters does a node have? Merge the outputs of its heads where boundaries are crossed.
+
+For two outputs a and b the phi coefficient of the 2x2 table of co-assignments measures the boundary between them: it is
+1 if the views of a pair are never on different sides and 0 if the sides are independent. The two with the weakest
+boundary are merged, repeatedly. Within a node few sub-clusters are expected, and any of them may be small, so the
+strength of boundaries alone decides, not the information that a split adds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from ..core import surprise
+from ..core.metrics import Labels
+from ..model.merge_tree import MergeStep, MergeTree
+from .merge import grouped, head_agreement
+
+Table = npt.NDArray[np.float64]
+
+CLEAR_BOUNDARY = 0.65
+"""phi of a boundary on the images of the search, where boundaries look stronger than they are."""
+MIN_FRACTION = 0.05
+"""Sub-clusters with a smaller fraction of the views of their node are dissolved."""
+
+
+class Merged(NamedTuple):
+    """The selected head of a node."""
+
+    head: int
+    groups: list[int]
+    """The sub-cluster of each of its outputs, the largest first."""
+    agreement: float
+    """Adjusted Rand index between the heads that have so many sub-clusters, mean over their pairs."""
+
+
+def boundaries(table: Table) -> Table:
+    """The phi coefficient of the boundary between every two clusters in a symmetric table of co-assignments (K, K)."""
+    diagonal = np.diag(table)
+    within = np.multiply.outer(diagonal, diagonal) - table * table
+    side = diagonal[:, None] + table
+    return np.divide(within, side * side.T, out=np.zeros_like(table), where=side * side.T > 0)
+
+
+def boundary_tree(joint: Table) -> MergeTree:
+    """The merges of a head from its co-assignments (K, K); their strength is phi of the boundary that is given up.
+
+    An output with less than ``MIN_FRACTION`` of the views is first merged into the one it is most often confused with.
+    """
+    table = (joint + joint.T) / 2
+    active = [int(k) for k in np.flatnonzero(table.sum(1) > 0)]
+    steps: list[MergeStep] = []
+
+    def merge(into: int, merged: int, strength: float) -> None:
+        steps.append(MergeStep(into, merged, strength))
+        table[into] += table[merged]
+        table[:, into] += table[:, merged]
+        table[merged] = table[:, merged] = 0
+        active.remove(merged)
+
+    while len(active) > 1:
+        size = table.sum(1)
+        least = min(active, key=lambda k: (size[k], k))
+        if size[least] >= MIN_FRACTION * size.sum():
+            break
+        merge(max((k for k in active if k != least), key=lambda k: (table[least, k], size[k], -k)), least, 0.0)
+    n_clusters = len(active)
+    while len(active) > 1:
+        upper = np.triu_indices(len(active), 1)
+        found = boundaries(table[np.ix_(active, active)])[upper]
+        a, b = (active[side[int(found.argmin())]] for side in upper)
+        size = table.sum(1)
+        merge(*((a, b) if size[a] >= size[b] else (b, a)), float(found.min()))
+    return MergeTree(steps, len(joint), n_clusters)
+
+
+def merge_node(tables: Table, neighbor_counts: Tensor, labels: Labels) -> Merged | None:
+    """As many sub-clusters as have a clear boundary in most heads, and the head that divides them best; 2 if not even
+    those have one; None if every head puts all images into one.
+
+    ``tables``: co-assignments of each head (heads, K, K); ``neighbor_counts``: the same of neighbors alone; ``labels``:
+    the outputs of the node's images under each head. (n, heads)
+    """
+    trees = [boundary_tree(table) for table in tables]
+    most = max(tree.n_clusters for tree in trees)
+    if most < 2:
+        return None
+    n_children = max((n for n in range(2, most + 1) if _holds(trees, n)), default=2)
+    able = [head for head, tree in enumerate(trees) if tree.n_clusters >= n_children]
+    agreement = head_agreement(trees, labels, n_children)
+
+    def quality(head: int) -> float:
+        information = surprise.mutual_information(grouped(neighbor_counts[head], trees[head].groups(n_children)))
+        return float(information) * float(agreement[head].mean())
+
+    head = max(able, key=lambda h: (quality(h), -h))
+    merged = np.array(trees[head].groups(n_children))
+    sizes = np.bincount(merged[labels[:, head]], minlength=len(merged))
+    order = sorted(trees[head].representatives(n_children), key=lambda output: (-sizes[output], output))
+    # Outputs that never won join the largest sub-cluster.
+    groups = [order.index(group) if group in order else 0 for group in merged.tolist()]
+    pairs = agreement[np.ix_(able, able)][np.triu_indices(len(able), 1)]
+    return Merged(head, groups, float(pairs.mean()) if len(pairs) else 0.0)
+
+
+def _holds(trees: list[MergeTree], n_children: int) -> bool:
+    """Whether the weakest boundary is clear, by the median over the heads that have so many sub-clusters: at least
+    two of them, or the only head.
+    """
+    strengths = [tree.strength(n_children) for tree in trees if tree.n_clusters >= n_children]
+    return len(strengths) >= min(2, len(trees)) and float(np.median(strengths)) >= CLEAR_BOUNDARY
