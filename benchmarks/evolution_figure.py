@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 
 FIGURE = Path(__file__).parents[1] / "docs" / "assets" / "evolution.svg"
 COLORS = {"evolution": "tab:blue", "guided": "tab:orange", "relaxed": "tab:green"}
+NEWEST = "32 units, centered"
+"""The network of the fast preset; runs with another one are dotted."""
 PANELS = {
     "surprise": "S",
     "nmi": "NMI in %",
@@ -22,20 +24,24 @@ PANELS = {
 
 
 def main() -> None:
-    curves: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
+    curves: dict[tuple[str, str, str], list[dict[str, str]]] = defaultdict(list)
     for row in rows.read_rows(rows.RESULTS / "evolution.csv"):
-        if row["variant"] == "full":
-            curves[row["search"], row["seed"]].append(row)
+        if row["variant"] == "full" and row["data"] == "digits":
+            curves[row["search"], row["network"], row["seed"]].append(row)
     figure = Figure(figsize=(9, 6), layout="constrained")
     for axes, (column, title) in zip(figure.subplots(2, 2).flat, PANELS.items(), strict=True):
         named = set[str]()
-        for (search, _), points in curves.items():
+        for (search, network, _), points in curves.items():
             views = [float(point["views"]) for point in points]
-            label = None if search in named else search
-            axes.plot(views, [float(point[column]) for point in points], color=COLORS[search], lw=1, label=label)
-            named.add(search)
+            dashes = "-" if network == NEWEST else ":"
+            curve = search if network == NEWEST else f"{search}, {network}"
+            label = None if curve in named else curve
+            axes.plot(
+                views, [float(point[column]) for point in points], color=COLORS[search], lw=1, ls=dashes, label=label
+            )
+            named.add(curve)
         axes.set(xscale="log", xlabel="forward views", ylabel=title)
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, fontsize=7)
     FIGURE.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(FIGURE, metadata={"Date": None})
 

@@ -329,6 +329,24 @@ def novelty(folder: Path) -> str:
     return markdown(header.split("|"), lines)
 
 
+def evolution(folder: Path) -> str:
+    """A line per run of the paper's algorithm at small size, of its variants and of the searches beside it."""
+    lines = []
+    keys = ["data", "network", "search", "variant", "seed"]
+    for key, steps in pd.read_csv(folder / "evolution.csv").groupby(keys, sort=False):
+        data, network, search, variant, seed = map(str, key)
+        # A run that was repeated begins again at its first step.
+        last = steps[steps["step"].diff().lt(0).cumsum().eq(steps["step"].diff().lt(0).sum())]
+        end = last.iloc[-1]
+        named = search if variant == FULL else f"{search}, {variant}"
+        counts = f"{last['surprising'].max()}, {end['surprising']}"
+        measures = [f"{end['views'] / 1e6:.1f} million", f"{end['surprise']:.2f}", f"{end['agreement']:.2f}", counts]
+        found = " / ".join(f"{end[name]:.1f}" for name in METRICS)
+        lines.append([TITLES[data], network, named, seed, *measures, found, str(end["clusters"])])
+    header = "data|network|search|seed|forward views|S|agreement|surprising clusters, most and last"
+    return markdown([*header.split("|"), THREE, "K̂"], lines)
+
+
 TABLES: dict[str, Callable[[Path], str]] = {
     **{
         made.__name__: made
@@ -347,6 +365,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
             fuzz,
             bigdata,
             novelty,
+            evolution,
         )
     },
     **{name: speed(name) for name in SPEED},

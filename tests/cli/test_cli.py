@@ -233,7 +233,7 @@ def test_named_data_from_a_folder(source: Path, tmp_path: Path, monkeypatch: pyt
     assert call("fit", "USPS", "--out", "run", "--data-dir", "data", *FLAGS) == 0
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert saved["source"] == "usps"
-    assert saved["config"]["augmentation"]["zoom_out"] == [2, 6]
+    assert saved["config"]["augmentation"]["zoom_out"] == [1, 3], "those of the named data set, not enlarged"
     monkeypatch.chdir("/")
     assert call("resume", tmp_path / "run") == 0
     assert call("evaluate", tmp_path / "run", "usps", "--data-dir", tmp_path / "data") == 0

@@ -240,6 +240,41 @@ def test_evolution_on_stored_features_has_a_schedule_of_its_own_and_the_same_mer
     assert config.merge == other.merge
 
 
+@pytest.mark.parametrize("search", ["evolution", "guided"])
+def test_evolution_takes_the_pixels_of_small_images_as_they_are(search: SearchName) -> None:
+    config = resolve("fast", search, "usps", 7291, (1, 16, 16))
+    assert config.network.pixels == 256
+    assert config.network.hidden
+    assert config.views.upsample == 1
+    enlarged = resolve("fast", "relaxed", "usps", 7291, (1, 16, 16))
+    assert enlarged.views.upsample == 2
+    assert config.augmentation == replace(enlarged.augmentation, crop=1, zoom_out=(1, 3))
+    assert presets.with_embeddings(config, 500, 1).network.convolutional, "stored features take its place"
+
+
+@pytest.mark.parametrize(("name", "updates", "passes"), [("digits", (50, 100), 100), ("usps", (54, 108), 48)])
+def test_evolution_on_pixels_has_about_as_many_updates_for_every_number_of_images(
+    name: str, updates: tuple[int, int], passes: int
+) -> None:
+    images, shape = KNOWN_SIZES[name]
+    config = resolve("fast", "evolution", name, images, shape)
+    kinds = Counter((step.stage, step.kind) for step in steps(config, images))
+    assert (kinds["explore", "evolution"], kinds["strong", "evolution"]) == updates
+    assert kinds["strong", "consolidate"] == passes
+
+
+def test_larger_images_own_backbones_other_searches_and_the_paper_keep_the_network() -> None:
+    small, large = (1, 16, 16), (3, 17, 17)
+    others = [
+        resolve("fast", "evolution", "mine", 500, large),
+        resolve("fast", "evolution", "mine", 500, small, backbone=True),
+        resolve("fast", "relaxed", "mine", 500, small),
+        resolve("paper", None, "usps", 7291, small),
+        resolve("paper", "guided", "usps", 7291, small),
+    ]
+    assert all(config.network.convolutional for config in others)
+
+
 def test_guided_evolution_is_never_part_of_the_paper_preset() -> None:
     assert all(
         stage.kind == "evolution" for stage in presets.resolve("paper", None, "mnist", 60_000, (1, 28, 28)).schedule

@@ -106,6 +106,17 @@ def test_ablation_lines_follow_the_file(tmp_path: Path) -> None:
     assert "| – | 30.0" in " ".join(lines[1].split())
 
 
+def test_a_run_of_evolution_is_its_last_row_and_a_repetition_counts(tmp_path: Path) -> None:
+    about = {"data": "digits", "network": "2 units", "search": "evolution", "variant": "full", "seed": 4}
+    same = {"views": 2e6, "surprise": 0.5, "agreement": 0.25, "acc": 60, "nmi": 50, "ari": 40, "clusters": 7}
+    found = [about | same | {"step": step, "surprising": step} for step in (24, 49, 9, 8, 3)]
+    rows.write_rows(tmp_path / "evolution.csv", [*found[:2], found[3], found[2], found[2] | {"variant": "bare"}])
+    lines = [" ".join(line.split()) for line in readme_table.evolution(tmp_path).splitlines()[2:]]
+    assert len(lines) == 2
+    assert "| evolution | 4 | 2.0 million | 0.50 | 0.25 | 9, 9 | 60.0 / 50.0 / 40.0 | 7 |" in lines[0]
+    assert "| evolution, bare |" in lines[1]
+
+
 def test_subsets_count_first_initializations_only(tmp_path: Path) -> None:
     row = {"subset": "odd", "class_sizes": "9 170 30", "acc": 0.5, "nmi": 0.25, "ari": 0.125, "n_init": 1}
     found = [row | {"seed": seed, "n_clusters": 3 + seed % 1000} for seed in (0, 1, 2, 1000, 1001, 1002)]

@@ -24,6 +24,23 @@ def test_any_image_size_gives_normalized_logits(channels: int, height: int, widt
     torch.testing.assert_close(outputs.norm(dim=1), torch.ones(4))
 
 
+def test_a_hidden_layer_on_pixels_gives_centered_features() -> None:
+    network = random_network(Config(network=Network(hidden=5, pixels=3 * 4 * 6), max_clusters=7), 3, heads=2)
+    assert isinstance(network, net.PixelNetwork)
+    views = torch.rand(40, 3, 4, 6)
+    assert network(views).shape == (40, 2, 7)
+    features = network.features(views)
+    torch.testing.assert_close(features.mean(0), torch.zeros(5), atol=1e-5, rtol=0)
+    rectified = torch.relu(network.norm(network.hidden(views.flatten(1))))
+    assert torch.equal(features.argmax(0), rectified.argmax(0))
+
+
+def test_few_outputs_of_a_hidden_layer_never_win() -> None:
+    network = random_network(Config(network=Network(hidden=32, pixels=64)), 1, heads=1)
+    winners = network(torch.rand(2000, 1, 8, 8)).argmax(1).unique()
+    assert len(winners) > 55
+
+
 @given(st.integers(1, 3), st.integers(2, 9), st.integers(1, 3), st.integers(1, 3))
 @settings(max_examples=20)
 def test_unflatten_undoes_flatten(channels: int, n_outputs: int, width: int, heads: int) -> None:

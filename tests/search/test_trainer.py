@@ -162,6 +162,7 @@ def test_the_process_wide_generators_are_restored(bars: Tensor, small: Config) -
     [
         ({"evolution": Evolution(batch_size=121)}, r"evolution.batch_size is 121 but there are only 120 images"),
         ({"augmentation": Augmentation(crop=8)}, "augmentation.crop is 8 but the views are only 8"),
+        ({"network": Network(hidden=4, pixels=49)}, "network.pixels is 49 but a view has 64 values; set it to 64"),
         ({"evolution": Evolution(batch_size=60, score="luck")}, "unknown score 'luck'"),
     ],
 )

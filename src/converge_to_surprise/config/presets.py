@@ -7,6 +7,7 @@ the named data sets.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -53,6 +54,13 @@ REFINE_EPOCHS = 3
 """... and of its epochs: all images have a share in the boundaries."""
 REFINE_TEMPERATURE = 0.1
 """Temperature of refining in the fast preset, four times that of the search."""
+
+HIDDEN = 32
+"""Units of the hidden layer on which evolution works for small images."""
+PIXEL_BATCH = 900
+"""Images per update there."""
+PIXEL_UPDATES = (20, 50, 100, 4)
+"""Updates there: of the ramp, alone, with consolidation, and between two consolidations."""
 
 COMPONENTS = 128
 """Principal components of a backbone's features on which the search works."""
@@ -121,6 +129,8 @@ def resolve(
             network=Network(space_to_depth=True, padding="background" if extended else "black"),
             consolidation=Consolidation(logit_scale=10.0),
         )
+    if search in EVOLVING and preset == "fast" and not backbone and max(height, width) <= SMALL:
+        config = _hidden_layer(config, shape)
     if search == "guided":
         return _guided(config, images)
     if search == "relaxed":
@@ -136,10 +146,39 @@ def _paper_evolution(config: Config, dataset: str, images: int) -> Config:
     return replace(config, schedule=schedule, evolution=Evolution(batch_size=min(batch_size, images)))
 
 
+def _hidden_layer(config: Config, shape: tuple[int, int, int]) -> Config:
+    """A hidden layer on the pixels as they are, because the cost of evolution grows with the number of parameters.
+
+    It learns to ignore changes of a view less easily than convolutions do, so that the rotation is smaller.
+    """
+    scale, changes = config.views.upsample, config.augmentation
+    low, high = (pixels // scale for pixels in changes.zoom_out)
+    augmentation = replace(
+        changes,
+        rotation=min(10.0, changes.rotation),
+        crop=changes.crop // scale,
+        zoom_out=(low, high) if low else (0, 0),
+        zoom_out_prob=changes.zoom_out_prob if low else 0.0,
+    )
+    network = Network(hidden=HIDDEN, pixels=math.prod(shape))
+    return replace(config, views=replace(config.views, upsample=1), augmentation=augmentation, network=network)
+
+
 def _small_evolution(config: Config, images: int) -> Config:
     """The paper's search with fewer epochs and larger steps."""
+    if config.network.pixels:
+        return _evolution_on_pixels(config, images)
     schedule = (Stage("explore", "evolution", 150), Stage("strong", "evolution", 50, passes=2, every=10))
     evolution = Evolution(batch_size=min(1000, images), learning_rate=0.05, sigma=0.05, ramp_epochs=20)
+    return replace(config, schedule=schedule, evolution=evolution)
+
+
+def _evolution_on_pixels(config: Config, images: int) -> Config:
+    """The paper's stages with more members, larger steps and far more consolidation per update."""
+    batch_size = min(PIXEL_BATCH, images)
+    ramp, explore, strong, every = (max(1, round(n * batch_size / images)) for n in PIXEL_UPDATES)
+    schedule = (Stage("explore", "evolution", explore), Stage("strong", "evolution", strong, 4, every))
+    evolution = Evolution(population=64, batch_size=batch_size, sigma=0.03, learning_rate=0.3, ramp_epochs=ramp)
     return replace(config, schedule=schedule, evolution=evolution)
 
 
@@ -237,7 +276,7 @@ def _evolution_on_features(config: Config, batch_size: int, images: int) -> Conf
     every = max(1, strong // 8)
     schedule = (Stage("explore", kind, explore), Stage("strong", kind, strong, 4, every), Stage("merge", "merge", 1))
     evolution = Evolution(batch_size=batch_size, sigma=0.1, learning_rate=0.2, ramp_epochs=1)
-    return replace(config, schedule=schedule, evolution=evolution)
+    return replace(config, schedule=schedule, evolution=evolution, network=Network())
 
 
 def on_features(config: Config, inputs: int) -> Config:

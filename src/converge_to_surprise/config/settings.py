@@ -116,7 +116,7 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class Network:
-    """ResNet-9 (paper 4.1), or heads on stored features."""
+    """ResNet-9 (paper 4.1), a hidden layer on the pixels of small images, or heads on stored features."""
 
     width: int = 8
     """Channels of the first convolution; the other layers have multiples of it."""
@@ -129,13 +129,23 @@ class Network:
     inputs: int = 0
     """Stored features per view (set by --backbone and --input embeddings); 0: the network takes pixels."""
     hidden: int = 0
-    """Units of a hidden layer between stored features and heads; 0: the heads are linear in the features."""
+    """Units of a hidden layer between stored features or pixels and heads; 0: heads are linear in the features."""
+    pixels: int = 0
+    """Values of a view that a hidden layer takes in place of ResNet-9 (set by the fast preset for evolution on small
+    images); 0: ResNet-9."""
+
+    @property
+    def convolutional(self) -> bool:
+        """Whether it is ResNet-9."""
+        return not (self.inputs or self.pixels)
 
     def __post_init__(self) -> None:
         check(1 <= self.width <= 512, "network.width", self.width, "from 1 to 512")
         check(self.min_active_outputs >= 1, "network.min_active_outputs", self.min_active_outputs, "at least 1")
         check(0 <= self.inputs <= 65_536, "network.inputs", self.inputs, "from 0 to 65536")
         check(0 <= self.hidden <= 65_536, "network.hidden", self.hidden, "from 0 to 65536")
+        check(0 <= self.pixels <= 65_536, "network.pixels", self.pixels, "from 0 to 65536")
+        check(not self.pixels or self.hidden > 0, "network.hidden", self.hidden, "at least 1 with network.pixels")
 
 
 @dataclass(frozen=True)

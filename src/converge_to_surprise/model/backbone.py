@@ -1,4 +1,4 @@
-"""Build networks: ResNet-9, or heads on the user's own module from a batch of views to feature vectors."""
+"""Build networks: our own, or heads on the user's own module from a batch of views to feature vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ..config import Config, Precision
 from ..core import rng
-from .network import ClusterNetwork, FeatureNetwork, ResNet9
+from .network import ClusterNetwork, FeatureNetwork, PixelNetwork, ResNet9
 from .precision import lowered
 
 
@@ -93,7 +93,7 @@ def whole_logits(
 def build_network(
     channels: int, config: Config, n_outputs: int, heads: int, backbone: Backbone | None = None
 ) -> ClusterNetwork:
-    """ResNet-9 for views of images with so many channels, or heads on a backbone or on stored features.
+    """ResNet-9 or a hidden layer for views of images with so many channels, or heads on a backbone or stored features.
 
     Weights come from torch's global generator.
     """
@@ -102,6 +102,8 @@ def build_network(
     settings, seen = config.network, config.views.channels(channels)
     if settings.inputs:
         return FeatureNetwork(settings.inputs, n_outputs, heads, settings.hidden)
+    if settings.pixels:
+        return PixelNetwork(seen, settings.pixels, settings.hidden, n_outputs, heads)
     return ResNet9(seen, n_outputs, settings.width, heads, settings.space_to_depth, settings.padding)
 
 

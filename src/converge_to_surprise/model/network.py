@@ -207,6 +207,27 @@ class FeatureNetwork(ClusterNetwork):
         return x if self.hidden is None else F.relu(self.hidden(x))
 
 
+class PixelNetwork(ClusterNetwork):
+    """Heads on a hidden layer that takes the pixels of small views, for searches whose cost grows with the number of
+    parameters.
+
+    The hidden units are normalized once more after the rectifier. Positive features favor outputs with a large sum of
+    weights; with centered ones more outputs win some view at the beginning.
+    """
+
+    def __init__(self, channels: int, pixels: int, hidden: int, n_outputs: int, heads: int = 1) -> None:
+        super().__init__(channels, n_outputs, heads)
+        self.hidden = nn.Linear(pixels, hidden, bias=False)
+        self.norm = nn.BatchNorm1d(hidden)
+        self.center = nn.BatchNorm1d(hidden)
+        self.add_head(hidden)
+
+    def features(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, hidden)"""
+        found: Tensor = self.center(F.relu(self.norm(self.hidden(x.flatten(1)))))
+        return found
+
+
 def channels_last(views: Tensor) -> Tensor:
     """The memory layout in which small convolutions are fastest on a CPU; stored features stay as they are."""
     return views.contiguous(memory_format=torch.channels_last) if views.ndim == 4 else views

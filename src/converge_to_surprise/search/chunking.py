@@ -51,7 +51,7 @@ def resolve_hardware(config: Config, images: Tensor) -> Config:
 
 def best_chunk_size(device: torch.device, images: Sequence[int], config: Config) -> int:
     """The chunk size of evolution for uint8 images of shape (N, C, H, W)."""
-    if config.network.inputs:
+    if not config.network.convolutional:
         return IN_CACHE
     if device.type not in ("cuda", "mps"):
         pixels = math.prod(images[2:]) * config.views.upsample**2
@@ -65,7 +65,7 @@ def check_device_memory(config: Config, images: Sequence[int]) -> None:
     device, chunk = torch.device(config.device), config.evolution.chunk_size
     if (
         device.type not in ("cuda", "mps")
-        or config.network.inputs
+        or not config.network.convolutional
         or not any(stage.kind in EVOLVING for stage in config.schedule)
     ):
         return

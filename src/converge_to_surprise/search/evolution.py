@@ -8,6 +8,7 @@ of a subspace: it is generated when it is needed and never stored for the whole 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,16 @@ from ..core import rng, surprise
 
 Score = Callable[[Tensor, Tensor], float | Tensor]
 """A function of two label sequences (N,), to be maximized."""
+
+
+@dataclass(frozen=True)
+class NamedScore:
+    """A built-in score: of label sequences (..., N) it gives (...), so that many members are scored at once."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, labels_i: Tensor, labels_j: Tensor) -> Tensor:
+        return self.function(labels_i, labels_j)
 
 
 @dataclass(frozen=True)
@@ -95,9 +106,10 @@ def _steered(generation: Generation, pair: int, drawn: Tensor, where: Tensor | N
 
 def ask(theta: Tensor, generation: Generation, members: range) -> Iterator[Tensor]:
     """The parameter vectors of the given members; member 2p is θ + ε_p and member 2p + 1 is θ − ε_p."""
-    for member in members:
-        epsilon = noise(generation, member // 2, len(theta)).to(theta.device)
-        yield theta + epsilon if member % 2 == 0 else theta - epsilon
+    for pair, both in itertools.groupby(members, lambda member: member // 2):
+        epsilon = noise(generation, pair, len(theta)).to(theta.device)
+        for member in both:
+            yield theta + epsilon if member % 2 == 0 else theta - epsilon
 
 
 def centered_ranks(scores: Tensor) -> Tensor:
@@ -136,11 +148,11 @@ def weighted_noise(theta: Tensor, weights: Tensor, generation: Generation) -> Te
     return direction
 
 
-def named_score(name: str, clusters: int) -> Score:
+def named_score(name: str, clusters: int) -> NamedScore:
     """The built-in scores by name."""
-    scores: dict[str, Score] = {
-        "surprise": lambda i, j: surprise.surprise(surprise.count(i, j, clusters)),
-        "orderliness": lambda i, j: surprise.orderliness(surprise.joint_counts(i, j, clusters)),
+    scores = {
+        "surprise": NamedScore(lambda i, j: surprise.surprise(surprise.count(i, j, clusters))),
+        "orderliness": NamedScore(lambda i, j: surprise.orderliness(surprise.joint_counts(i, j, clusters))),
     }
     if name not in scores:
         raise ValueError(

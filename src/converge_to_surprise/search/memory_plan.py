@@ -21,7 +21,7 @@ from ..config.stage import EVOLVING
 from ..model import devices, inference
 from ..model.backbone import build_network
 from ..model.network import ResNet9, Unit, pooled_size
-from . import chunking, neighbors, schedule
+from . import chunking, neighbors, schedule, stacked
 from .merge import PAIRS_PER_IMAGE
 from .relaxed import CALIBRATION_BATCH
 from .threads import available_threads
@@ -45,7 +45,10 @@ class PerView(NamedTuple):
 
 
 def per_view(channels: int, size: Sequence[int], config: Config) -> PerView:
-    """The numbers of ResNet-9 for one view (C, H, W)."""
+    """The numbers of the network for one view (C, H, W)."""
+    if pixels := config.network.pixels:
+        hidden = config.network.hidden
+        return PerView(pixels + 2 * hidden, pixels + 4 * hidden)
     with torch.device("meta"):  # only its shapes are needed
         network = build_network(channels, config, config.max_clusters, heads=1)
     assert isinstance(network, ResNet9)
@@ -110,7 +113,9 @@ def _evolved(views: tuple[int, int, int, int], config: Config, threads: int) -> 
     """Bytes in which the members of a population are scored, as many at the same time as there are threads."""
     with torch.device("meta"):
         network = build_network(views[1], config, config.max_clusters, heads=1)
-    assert isinstance(network, ResNet9)
+    if not isinstance(network, ResNet9):
+        layer = max(stacked.CACHED, views[0] * max(config.network.hidden, config.max_clusters))
+        return FLOAT_BYTES * (2 * math.prod(views) + threads * 4 * layer)
     return threads * chunking.bytes_needed(config.evolution.chunk_size or chunking.IN_CACHE, views, network)
 
 

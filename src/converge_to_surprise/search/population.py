@@ -16,6 +16,7 @@ written; the statistics of batch normalization and the head are in float32.
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,9 +33,11 @@ from ..distributed.sync_batchnorm import stripes
 from ..model.backbone import train_without_dropout, whole_logits
 from ..model.network import ClusterNetwork, ResNet9, Unit, channels_last, pooled_size, unflatten
 from ..model.precision import SIXTEEN_BITS, lowered
-from . import evolution
+from . import evolution, stacked
 from .chunking import IN_CACHE
 
+Labels = tuple[Tensor, Tensor]
+"""The labels (N,) of both views."""
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -225,7 +228,7 @@ class BatchLabeler(NamedTuple):
 
 
 @torch.inference_mode()
-def member_labels(labeler: BatchLabeler, theta: Tensor) -> tuple[Tensor, Tensor] | None:
+def member_labels(labeler: BatchLabeler, theta: Tensor) -> Labels | None:
     """Labels (N,) of both views under θ, or None if the network's outputs are not finite."""
     network, views, chunk_size, _, precision = labeler
     parameters = unflatten(theta, network)
@@ -249,18 +252,45 @@ def scores(labeler: BatchLabeler, theta: Tensor, generation: evolution.Generatio
     are transferred.
     """
 
-    def labels_of(member: int) -> tuple[Tensor, Tensor] | None:
-        (parameters,) = evolution.ask(theta, generation, range(member, member + 1))
-        labels = member_labels(labeler, parameters)
-        # Scores are computed in double precision, which not every device has.
-        return labels and (labels[0].cpu(), labels[1].cpu())
+    layers = stacked.chain(labeler.network) if labeler.precision == "float32" else None
+    together = 1 if layers is None else stacked.members_together(layers, len(labeler.views.i))
+
+    def labels_of(block: range) -> list[Labels | None]:
+        asked = evolution.ask(theta, generation, block)
+        if layers is None:
+            return [member_labels(labeler, parameters) for parameters in asked]
+        return _labels_together(labeler, layers, torch.stack(list(asked)))
 
     train_without_dropout(labeler.network)
     group, population = current(), generation.settings.population
     members = group.part(population, unit=2)
-    # The score is called by this thread, member by member in order: the user's score need not be thread-safe.
-    values = [float("nan") if labels is None else float(score(*labels)) for labels in labeler.map(labels_of, members)]
-    return group.join_parts(torch.tensor(values, dtype=torch.double), population, unit=2)
+    blocks = [members[start : start + together] for start in range(0, len(members), together)]
+    labels = itertools.chain.from_iterable(labeler.map(labels_of, blocks))
+    return group.join_parts(_scores_of(labels, score), population, unit=2)
+
+
+@torch.inference_mode()
+def _labels_together(labeler: BatchLabeler, layers: list[stacked.Layer], thetas: Tensor) -> list[Labels | None]:
+    """``member_labels`` of several parameter vectors (m, D)."""
+    logits = [stacked.stacked_logits(labeler.network, layers, thetas, view) for view in labeler.views]
+    finite = [side.isfinite().flatten(1).all(1) for side in logits]
+    labels = [side.argmax(-1) for side in logits]
+    return [(i, j) if bool(good) else None for i, j, good in zip(*labels, finite[0] & finite[1], strict=True)]
+
+
+def _scores_of(labels: Iterable[Labels | None], score: evolution.Score) -> Tensor:
+    """Scores (m,) of the members' labels; NaN where there are none."""
+    # Scores are computed in double precision, which not every device has.
+    found = [pair and (pair[0].cpu(), pair[1].cpu()) for pair in labels]
+    values = torch.full((len(found),), math.nan, dtype=torch.double)
+    valid = [member for member, pair in enumerate(found) if pair is not None]
+    pairs = [pair for pair in found if pair is not None]
+    if isinstance(score, evolution.NamedScore) and pairs:
+        values[valid] = score(*(torch.stack(side) for side in zip(*pairs, strict=True)))
+    else:
+        # Called by this thread, member by member in order: the user's score need not be thread-safe.
+        values[valid] = torch.tensor([float(score(*pair)) for pair in pairs], dtype=torch.double)
+    return values
 
 
 @torch.no_grad()

@@ -131,7 +131,13 @@ def check_images(images: Tensor, config: Config) -> None:
                 f"{section}.batch_size is {batch_size} but there are only {len(images)} images; "
                 f"set it to {len(images)} or less"
             )
-    side = min(images.shape[2:]) * config.views.upsample
+    scale, taken = config.views.upsample, config.network.pixels
+    given = config.views.channels(images.shape[1]) * images.shape[2:].numel() * scale**2
+    if taken not in (0, given):
+        raise ValueError(
+            f"network.pixels is {taken} but a view has {given} values; set it to {given}, or to 0 for ResNet-9"
+        )
+    side = min(images.shape[2:]) * scale
     if config.augmentation.crop >= side and not config.views.stored:
         raise ValueError(
             f"augmentation.crop is {config.augmentation.crop} but the views are only {side} pixels wide or high"
