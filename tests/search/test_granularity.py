@@ -100,7 +100,7 @@ def test_a_single_head_is_judged_by_the_pairs_that_cross() -> None:
 @given(st.lists(st.floats(0, 1), max_size=40))
 def test_the_finest_clustering_that_holds_is_selected(values: list[float]) -> None:
     strengths = sorted(values, reverse=True)
-    curve = [Level(n, 1.0 / n, 1.0, 1.0, strength) for n, strength in enumerate(strengths, start=2)]
+    curve = [Level(n, 1.0, 1.0, 1.0, strength) for n, strength in enumerate(strengths, start=2)]
     levels = find_levels(curve)
     assert 1 <= len(levels) <= MAX_LEVELS
     first = max(values, default=0.0)
@@ -109,6 +109,17 @@ def test_the_finest_clustering_that_holds_is_selected(values: list[float]) -> No
     assert levels[0].n_clusters == expected
     assert (ONE in levels) == (first < HOLDS), "if not even two clusters hold, one is a level"
     assert len({level.n_clusters for level in levels}) == len(levels)
+
+
+@given(st.lists(st.tuples(st.floats(0, 2), st.floats(0, 1)), min_size=1, max_size=20))
+def test_the_selected_number_is_the_largest_evident_one_that_holds(values: list[tuple[float, float]]) -> None:
+    strengths = sorted((strength for _, strength in values), reverse=True)
+    curve = [Level(n, e, 1.0, 1.0, s) for n, ((e, _), s) in enumerate(zip(values, strengths, strict=True), start=2)]
+    held = [level for level in curve if level.strength >= HOLDS]
+    if held:
+        most = max(level.evidence for level in held)
+        expected = max(level.n_clusters for level in held if level.evidence >= most / 2)
+        assert find_levels(curve)[0].n_clusters == expected
 
 
 @given(st.lists(st.floats(0, 2), min_size=1, max_size=40))

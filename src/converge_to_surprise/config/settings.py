@@ -285,7 +285,7 @@ class Merge:
     neighbor_pairs: int = 32_000
     """Pairs of views of an image and one of its nearest neighbors that test the boundaries."""
     number_by: Literal["splits", "agreement"] = "splits"
-    """How the number of clusters is read from the data. splits: the finest clustering whose splits all hold.
+    """How the number of clusters is read from the data. splits: the finest clustering whose splits hold.
     agreement: the clustering on which heads agree most and that tells most apart; for stored features, whose neighbors
     are too often of another kind to test a split."""
     min_cluster_fraction: float = 0.005

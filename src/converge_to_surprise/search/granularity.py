@@ -1,18 +1,17 @@
 """At which numbers of clusters is a clustering stable?
 
 Every head has a merge tree whose weakest branches are merged first (``splits.py``). With n clusters its weakest branch
-has the strength s(n), the median over the heads; a head that has fewer clusters counts as 0. The clustering with the
-most clusters whose splits all hold, s(n) >= ``HOLDS``, is selected.
-
-Collections have structure at several scales. Where one split more would be much weaker is a level: a local maximum of
+has the strength s(n), the median over the heads; a head that has fewer clusters counts as 0. Numbers with
+s(n) >= ``HOLDS`` hold. Evidence for a number is that one split more would be much weaker:
 
     E(n) = I(n) · log((1 - s(n + 1) + ε) / (1 - s(n) + ε))
 
 with I the mutual information between two heads in nats. The ratio of what is lost by each has no scale, so that no
-range of numbers is favored.
+range of numbers is favored. Of the numbers that hold, the largest one is selected that has at least half the evidence
+of the most evident one. Collections have structure at several scales: the other local maxima of E are levels.
 
 If not even two clusters hold, everything in one cluster is a level. It is selected if two clusters are no stronger
-than what noise gives; otherwise all splits that are nearly as strong as the first are taken, and the verdict is weak.
+than what noise gives; otherwise numbers that are nearly as strong as two are taken to hold, and the verdict is weak.
 
 Neighbors by the features of a frozen backbone are often of another kind, whatever the clusters, so that few splits
 would hold. On the other hand heads on stored features give up by themselves the clusters that do not hold, and end
@@ -37,7 +36,9 @@ MAX_LEVELS = 4
 NOISE = 0.62
 """Strength of two clusters up to which there is one: that of clusters in smooth noise is 0.4 to 0.6."""
 NEARLY = 0.9
-"""Fraction of the strength of two clusters down to which weak splits are taken."""
+"""Fraction of the strength of two clusters down to which weak splits are taken to hold."""
+EVIDENT = 0.5
+"""Fraction of the largest evidence that the selected number must have."""
 NEGLIGIBLE = 0.02
 """ε: differences between splits that hardly lose anything do not count."""
 NO_EVIDENCE, LITTLE_EVIDENCE = 0.07, 0.3
@@ -125,13 +126,17 @@ def _compared(trees: list[MergeTree], labels: Labels) -> list[Level]:
 def find_levels(curve: list[Level]) -> list[Level]:
     """The selected level, then the other local maxima of the evidence, most evidence first.
 
-    >>> strengths = ((2, 0.98), (3, 0.98), (4, 0.95), (5, 0.6), (6, 0.4))
-    >>> [level.n_clusters for level in find_levels([Level(n, 1 / n, 1, 1, s) for n, s in strengths])]
-    [4, 2]
+    >>> curve = ((2, 0.9, 0.98), (3, 0.1, 0.93), (4, 0.7, 0.92), (5, 0.2, 0.8), (6, 3.0, 0.7))
+    >>> [level.n_clusters for level in find_levels([Level(n, e, 1, 1, s) for n, e, s in curve])]
+    [4, 6, 2]
     """
     first = curve[0].strength if curve else 0.0
     least = HOLDS if first >= HOLDS else NEARLY * first
-    selected = ONE if first < NOISE else [level for level in curve if level.strength >= least][-1]
+    selected = ONE
+    if first >= NOISE:
+        held = [level for level in curve if level.strength >= least]
+        most = max(level.evidence for level in held)
+        selected = [level for level in held if level.evidence >= EVIDENT * most][-1]
     others = [level for level in _peaks(curve) if level != selected]
     if selected != ONE and first < HOLDS:
         others.insert(0, ONE)
