@@ -204,7 +204,9 @@ def null(rounds: int, nodes: str, saved: Path | None) -> dict[str, Any]:
 def _save_p_values(nodes: str, logs: list[float]) -> None:
     found = rows.read_rows(P_VALUES) if P_VALUES.is_file() else []
     kept = [row for row in found if row["nodes"] != nodes]
-    rows.write_rows(P_VALUES, [*kept, *({"nodes": nodes, "log_p": round(value, 6)} for value in logs)])
+    rows.write_rows(
+        P_VALUES, [*kept, *({"nodes": nodes, "log_p": round(value, 6), "command": rows.command()} for value in logs)]
+    )
 
 
 def main() -> None:

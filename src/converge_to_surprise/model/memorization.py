@@ -44,7 +44,7 @@ def without_memory(sharpness: float, items: Tensor, clusters: Tensor, config: Co
     for number in range(FOLDS):
         generator = rng.torch_generator(config.seed, "memorization", number)
         fitted, held_out = order[fold != number], order[fold == number]
-        head = _fit_head(items[fitted], targets[fitted], config, generator)
+        head = _fit_head(items[fitted], targets[fitted], len(found), config, generator)
         known.append(_outputs(head, items[fitted], config, generator))
         others.append(_outputs(head, items[held_out], config, generator))
     on_known, on_others = (sharpness_of(*map(torch.cat, zip(*part, strict=True))) for part in (known, others))
@@ -52,10 +52,10 @@ def without_memory(sharpness: float, items: Tensor, clusters: Tensor, config: Co
     return min(sharpness, on_others * max(1.0, sharpness / on_known))
 
 
-def _fit_head(items: Tensor, targets: Tensor, config: Config, generator: torch.Generator) -> nn.Linear:
-    """A linear head that finds the targets (n,) of augmented views."""
+def _fit_head(items: Tensor, targets: Tensor, n_clusters: int, config: Config, generator: torch.Generator) -> nn.Linear:
+    """A linear head that finds the targets (n,) of augmented views; some of the clusters may have no image here."""
     with torch.device("meta"):  # nothing is drawn for weights that are set at once
-        head = nn.Linear(items.shape[-1], int(targets.max()) + 1)
+        head = nn.Linear(items.shape[-1], n_clusters)
     head.to_empty(device="cpu")
     with torch.no_grad():
         head.weight.copy_(INITIAL * torch.randn(head.weight.shape, generator=generator))

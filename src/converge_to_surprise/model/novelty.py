@@ -55,14 +55,18 @@ class Novelty(NamedTuple):
     def __call__(self, features_i: Tensor, features_j: Tensor, statistics: Tensor | None) -> Tensor:
         """The novelty of images, from both views' features (n, D) and the statistics of their pixels. (n,)"""
         device = features_i.device
-        values = descriptors(features_i, features_j, statistics)
-        center, directions, points, table, top = (value.float().to(device) for value in self)
+        # Several processes split the images differently; in doubles their sums round to the same digits. Not every
+        # device has doubles, and an exported file need not.
+        fine = device.type == "cpu" and not torch.compiler.is_exporting()
+        number = torch.float64 if fine else torch.float32
+        values = descriptors(features_i, features_j, statistics).to(number)
+        center, directions, points, table, top = (value.to(device, number) for value in self)
         distance = _distances((values - center) @ directions, points)[:, None]
         # Of equal images all distances are 0: nothing is divided by it.
         steps, tail = (table[1:] - table[:-1]).clamp(min=TINY), (table[-1] - table[LEVELS // 2]).clamp(min=TINY)
         reached = ((distance - table[:-1]) / steps).clamp(0, 1).mean(1)
         beyond = (distance[:, 0] - table[-1]).clamp(min=0) / tail
-        return top * reached + (1 - top) * -torch.expm1(-beyond)
+        return (top * reached + (1 - top) * -torch.expm1(-beyond)).float()
 
 
 def image_statistics(images: Tensor) -> Tensor:
