@@ -22,8 +22,8 @@ from converge_to_surprise.data.synthetic import striped_images
 SETTINGS = """
 --no-report --views.upsample 1 --seed 2 --threads 2 --checkpoint-seconds 0 --network.no-space-to-depth
 --max-clusters 6 --network.width 2 --network.min-active-outputs 4 --augmentation.rotation 10 --augmentation.crop 1
---search evolution --network.pixels 0 --n-init 2 --schedule explore=evolution:4 --evolution.population 8 --evolution.batch-size 30
---evolution.ramp-epochs 2
+--search evolution --network.pixels 0 --n-init 2 --schedule explore=evolution:4
+--evolution.population 8 --evolution.batch-size 30 --evolution.ramp-epochs 2
 """
 FLAGS = SETTINGS.split()
 STEPS = 32
