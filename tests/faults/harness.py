@@ -30,9 +30,11 @@ COMMON = """
 # that consolidation starts from tell images apart at all.
 SETTINGS = {
     "evolution": f"""{COMMON} --search evolution --network.pixels 0
-        --schedule explore=evolution:3 strong=evolution:2:2@1 --evolution.population 2 --evolution.batch-size 10 --evolution.ramp-epochs 2""",
+        --schedule explore=evolution:3 strong=evolution:2:2@1
+        --evolution.population 2 --evolution.batch-size 10 --evolution.ramp-epochs 2""",
     "restarts": f"""{COMMON} --search evolution --network.pixels 0 --n-init 2
-        --schedule explore=evolution:2 strong=evolution:1:2@1 --evolution.population 2 --evolution.batch-size 12 --evolution.ramp-epochs 2""",
+        --schedule explore=evolution:2 strong=evolution:1:2@1
+        --evolution.population 2 --evolution.batch-size 12 --evolution.ramp-epochs 2""",
     "relaxed": f"""{COMMON} --search relaxed --n-init 1
         --schedule search=relaxed:4 merge=merge:1 refine=refine:1 settle=consolidate:3
         --relaxed.heads 2 --relaxed.batch-size 10 --n-clusters 6 --merge.augmented-pairs 100 --merge.neighbor-pairs 100
