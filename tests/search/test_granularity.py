@@ -76,9 +76,15 @@ def test_halves_that_each_head_cuts_elsewhere_do_not_hold() -> None:
     assert curve[7].strength < 0.1
 
 
+def six_clusters() -> MergeTree:
+    """A tree of six clusters that no pair crosses, with no other head to reproduce its splits."""
+    tree = build_merge_tree(np.diag([100.0] * 6 + [0.0] * 6), Merge())
+    return tree._replace(steps=[step._replace(strength=0.0) for step in tree.steps])
+
+
 def test_numbers_that_few_heads_have_do_not_count() -> None:
     fine, labels = nested_heads(1)
-    coarse = build_merge_tree(np.diag([100.0] * 6 + [0.0] * 6), Merge())
+    coarse = six_clusters()
     classes = labels[:, 0] // 2
     curve = stability_curve([*fine, coarse, coarse], np.stack([labels[:, 0], classes, classes], 1))
     assert curve[-1].n_clusters == 6
@@ -87,7 +93,7 @@ def test_numbers_that_few_heads_have_do_not_count() -> None:
 def test_a_head_with_fewer_clusters_counts_against_more() -> None:
     """Two of five heads have all twelve clusters: the median strength there is 0."""
     fine, labels = nested_heads(2)
-    coarse = build_merge_tree(np.diag([100.0] * 6 + [0.0] * 6), Merge())
+    coarse = six_clusters()
     classes = labels[:, :1] // 2
     curve = stability_curve([*fine, *[coarse] * 3], np.concatenate([labels, *[classes] * 3], 1))
     assert [level.strength for level in curve if level.n_clusters > 6] == [0.0] * 6

@@ -11,6 +11,7 @@ How well each split of the tree holds is measured in ``splits.py``; where the tr
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -109,18 +110,18 @@ def information_losses(table: Table) -> Table:
     return losses
 
 
-def build_merge_tree(joint: Table, settings: Merge) -> MergeTree:
-    """The merge tree of a head from its co-assignments (K, K).
+def build_merge_tree(joint: Table, settings: Merge, costs: Callable[[Table], Table] = information_losses) -> MergeTree:
+    """The merge tree of a head from its co-assignments (K, K); its strengths are the costs of the merges.
 
     A cluster with less than the least fraction of the views is first merged into the one it is most often confused
-    with. The strength of the merges is not known yet.
+    with. Then the two clusters are merged whose merge costs least. ``costs``: of every pair, from a symmetric table.
     """
     table = (joint + joint.T) / 2
     active = [int(k) for k in np.flatnonzero(table.sum(1) > 0)]
     steps: list[MergeStep] = []
 
-    def merge(into: int, merged: int) -> None:
-        steps.append(MergeStep(into, merged, 0.0))
+    def merge(into: int, merged: int, cost: float = 0.0) -> None:
+        steps.append(MergeStep(into, merged, cost))
         table[into] += table[merged]
         table[:, into] += table[:, merged]
         table[merged] = table[:, merged] = 0
@@ -135,12 +136,11 @@ def build_merge_tree(joint: Table, settings: Merge) -> MergeTree:
         merge(into, least)
     n_clusters = len(active)
     while len(active) > 1:
-        held = table[np.ix_(active, active)]
         upper = np.triu_indices(len(active), 1)
-        best = int(information_losses(held)[upper].argmin())
-        a, b = (active[side[best]] for side in upper)
+        found = costs(table[np.ix_(active, active)])[upper]
+        a, b = (active[side[int(found.argmin())]] for side in upper)
         size = table.sum(1)
-        merge(*((a, b) if size[a] >= size[b] else (b, a)))
+        merge(*((a, b) if size[a] >= size[b] else (b, a)), float(found.min()))
     return MergeTree(steps, len(joint), n_clusters)
 
 

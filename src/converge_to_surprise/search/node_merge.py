@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from ..config import Merge
 from ..core import surprise
 from ..core.metrics import Labels
-from ..model.merge_tree import MergeStep, MergeTree
-from .merge import grouped, head_agreement
+from ..model.merge_tree import MergeTree
+from .merge import build_merge_tree, grouped, head_agreement
 
 Table = npt.NDArray[np.float64]
 
@@ -46,35 +47,8 @@ def boundaries(table: Table) -> Table:
 
 
 def boundary_tree(joint: Table) -> MergeTree:
-    """The merges of a head from its co-assignments (K, K); their strength is phi of the boundary that is given up.
-
-    An output with less than ``MIN_FRACTION`` of the views is first merged into the one it is most often confused with.
-    """
-    table = (joint + joint.T) / 2
-    active = [int(k) for k in np.flatnonzero(table.sum(1) > 0)]
-    steps: list[MergeStep] = []
-
-    def merge(into: int, merged: int, strength: float) -> None:
-        steps.append(MergeStep(into, merged, strength))
-        table[into] += table[merged]
-        table[:, into] += table[:, merged]
-        table[merged] = table[:, merged] = 0
-        active.remove(merged)
-
-    while len(active) > 1:
-        size = table.sum(1)
-        least = min(active, key=lambda k: (size[k], k))
-        if size[least] >= MIN_FRACTION * size.sum():
-            break
-        merge(max((k for k in active if k != least), key=lambda k: (table[least, k], size[k], -k)), least, 0.0)
-    n_clusters = len(active)
-    while len(active) > 1:
-        upper = np.triu_indices(len(active), 1)
-        found = boundaries(table[np.ix_(active, active)])[upper]
-        a, b = (active[side[int(found.argmin())]] for side in upper)
-        size = table.sum(1)
-        merge(*((a, b) if size[a] >= size[b] else (b, a)), float(found.min()))
-    return MergeTree(steps, len(joint), n_clusters)
+    """The merges of a head from its co-assignments (K, K); their strength is phi of the boundary that is given up."""
+    return build_merge_tree(joint, Merge(min_cluster_fraction=MIN_FRACTION), boundaries)
 
 
 def merge_node(tables: Table, neighbor_counts: Tensor, labels: Labels) -> Merged | None:
