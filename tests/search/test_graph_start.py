@@ -10,14 +10,16 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from support.configs import timeless
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Relaxed, Stage
 from converge_to_surprise.core.metrics import adjusted_rand_index
 from converge_to_surprise.data.synthetic import striped_images
+from converge_to_surprise.model.inference import label_views
 from converge_to_surprise.model.network import ResNet9
-from converge_to_surprise.search import graph_start
+from converge_to_surprise.search import graph_start, relaxed, schedule
 from converge_to_surprise.search.trainer import Trainer
 
 STAGES = (
@@ -117,6 +119,105 @@ def test_the_loss_is_the_mean_cross_entropy_of_both_views_summed_over_heads(
     assert float(sum(halves)) == pytest.approx(float(loss), abs=1e-5)
 
 
+def clouds(seed: int, sizes: tuple[int, ...] = (60, 30, 50)) -> tuple[Tensor, Tensor]:
+    """Points (n, 4) around centers, with another spread in each direction, and the cloud of each (n,)."""
+    generator = torch.Generator().manual_seed(seed)
+    clusters = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    centers = 4 * torch.randn(len(sizes), 4, generator=generator)
+    spread = torch.tensor([0.3, 1.0, 2.0, 4.0])
+    return centers[clusters] + spread * torch.randn(len(clusters), 4, generator=generator) + 10, clusters
+
+
+@given(st.integers(0, 200))
+def test_discriminants_are_those_of_scikit_learn(seed: int) -> None:
+    points, clusters = clouds(seed)
+    network = ResNet9(1, 5, width=2, heads=2)
+    network = network.with_heads(torch.zeros(10, 4), torch.zeros(10), 2)
+    targets = torch.stack([clusters, 4 - clusters], 1)  # two outputs of each head are not used
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_start, "RIDGE", 1e-9)
+        heads = graph_start.discriminant_heads(network, points, targets)
+    found = heads.outputs(points).argmax(-1)
+    oracle = LinearDiscriminantAnalysis(solver="lsqr").fit(points.double().numpy(), clusters.numpy())
+    decisions = oracle.decision_function(points.double().numpy()) - np.log(oracle.priors_)  # ours has no prior
+    ordered = np.sort(decisions, 1)
+    clear = torch.from_numpy(ordered[:, -1] - ordered[:, -2] > 1e-2)
+    expected = torch.from_numpy(decisions.argmax(1))
+    assert torch.equal(found[clear, 0], expected[clear])
+    assert torch.equal(found[clear, 1], 4 - expected[clear])
+    assert int(found[:, 0].max()) <= 2
+    assert int(found[:, 1].min()) >= 2
+
+
+def test_images_without_an_output_and_other_heads_do_not_count() -> None:
+    points, clusters = clouds(3)
+    network = ResNet9(1, 3, width=2, heads=2).with_heads(torch.zeros(6, 4), torch.arange(6.0), 2)
+    partly = torch.where(torch.arange(len(clusters)) % 2 == 0, clusters, graph_start.UNASSIGNED)
+    heads = graph_start.discriminant_heads(network, points, partly[:, None])
+    known = graph_start.discriminant_heads(network, points[::2], clusters[::2, None])
+    lines = heads.head.weight[:3] / known.head.weight[:3]
+    torch.testing.assert_close(lines, lines[0, 0].expand_as(lines), rtol=1e-4, atol=0.0)
+    assert torch.equal(heads.head.weight[3:], network.head.weight[3:])
+    assert torch.equal(heads.head.bias[3:], network.head.bias[3:])
+
+
+def test_entropies_of_clusterings() -> None:
+    targets = torch.tensor([[0, 0], [1, 0], [0, 0], [1, 0]])
+    assert graph_start.entropies(targets).tolist() == pytest.approx([np.log(2), 0.0])
+
+
+def test_heads_start_as_discriminants_of_their_graph(small: Config) -> None:
+    """A round does not have to unlearn the one before: after its first step heads have the new clusters."""
+    images, _ = striped_images(200)
+    settings = Relaxed(heads=3, batch_size=50, resolutions=(0.3, 1.0), grow=True)
+    trainer = Trainer(images, replace(small, schedule=STAGES, relaxed=settings))
+    for record in trainer.run():
+        if record.stage == "graph 2":
+            break
+    assert trainer.targets is not None
+    labels, _ = label_views(trainer.network, images, small.views)
+    for found, wanted in zip(labels.T.numpy(), trainer.targets.T.numpy(), strict=True):
+        assert adjusted_rand_index(found, wanted) > 0.4
+
+
+def test_random_heads_maximize_the_surprise_while_others_imitate(small: Config) -> None:
+    """Other targets change the step of the head that imitates, and not that of a head which does not."""
+    images, _ = striped_images(40)
+    config = replace(small, schedule=STAGES, relaxed=Relaxed(heads=1, random_heads=1, batch_size=40))
+    changes = []
+    for target in (0, 1):
+        network = Trainer(images, config).network
+        assert network.heads == config.heads == 2
+        before = network.head.weight.detach().clone()
+        pairs = relaxed.Pairs(images, images, torch.full((40, 1), target))
+        optimizer = relaxed.new_optimizer(network, config)
+        relaxed.relaxed_step(network, optimizer, pairs, config, relaxed.StepInfo(0, 100, 0.0, False))
+        changes.append((network.head.weight.detach() - before).reshape(2, network.n_outputs, -1))
+    assert not torch.equal(changes[0][0], changes[1][0])
+    assert torch.equal(changes[0][1], changes[1][1])
+    assert bool(changes[0][1].any())
+
+
+def test_random_heads_must_have_as_many_clusters_as_the_graph_until_its_last_clustering(small: Config) -> None:
+    images, _ = striped_images(80)
+    config = replace(small, schedule=STAGES, relaxed=Relaxed(heads=4, random_heads=2, batch_size=40))
+    trainer = Trainer(images, config)
+    floors = {}
+    steps = list(schedule.steps(trainer.config, len(images)))
+    for record in trainer.run():
+        if record.kind != "merge":
+            floors[record.stage] = trainer._floor(steps[record.step])
+        if record.stage == "graph 2":
+            assert trainer.targets is not None
+            found = graph_start.entropies(trainer.targets)
+            floor = floors["graph 2"]
+            assert floor is not None
+            assert floor.tolist() == pytest.approx([0.0] * 4 + [float(found[0]), float(found[3])])
+    assert floors["search 1"] is not None
+    assert floors["search 2"] is None
+    assert floors["refine"] is None
+
+
 def test_heads_learn_the_clusters_of_the_graph(small: Config) -> None:
     images, _ = striped_images(200)
     stages = (Stage("graph", "graph", 12), Stage("search", "relaxed", 1))
@@ -126,9 +227,11 @@ def test_heads_learn_the_clusters_of_the_graph(small: Config) -> None:
     assert records[-1].surprise > 2 * records[0].surprise
 
 
-def test_a_run_with_graph_stages_continues_bit_for_bit_from_every_stage(small: Config) -> None:
+@pytest.mark.parametrize("random_heads", [0, 2])
+def test_a_run_with_graph_stages_continues_bit_for_bit_from_every_stage(small: Config, random_heads: int) -> None:
     images, _ = striped_images(80)
-    config = replace(small, schedule=STAGES, relaxed=Relaxed(heads=2, batch_size=40, grow=True))
+    settings = Relaxed(heads=2, random_heads=random_heads, batch_size=40, grow=True)
+    config = replace(small, schedule=STAGES, relaxed=settings)
     trainer = Trainer(images, config)
     snapshots, records = [trainer.snapshot()], []
     for record in trainer.run():

@@ -160,6 +160,35 @@ def test_a_single_cluster_stays_one() -> None:
     assert (result.n_clusters, result.outputs) == (1, [0])
 
 
+def test_the_kind_of_heads_that_tells_more_about_neighbors_is_selected() -> None:
+    """Two heads with four clusters that neighbors confuse, and two with three clear ones, compared at four clusters."""
+    rng = np.random.default_rng(2)
+    classes = rng.integers(0, 4, 800)
+    unclear, clear = np.full((4, 4), 15.0) + np.diag([100.0] * 4), np.diag([100.0] * 4)
+    pairs = torch.from_numpy(np.stack([unclear, unclear, clear, clear]))
+    counts = merge.BoundaryCounts(torch.zeros_like(pairs), pairs)
+    labels, kinds = np.stack([classes] * 4, 1), [range(2), range(2, 4)]
+    assert merge.select_kind(counts, labels, kinds, Config(n_clusters=4)).heads == range(2, 4)
+    swapped = merge.BoundaryCounts(counts.augmented, pairs.flip(0))
+    assert merge.select_kind(swapped, labels, kinds, Config(n_clusters=4)).heads == range(2)
+    same = merge.BoundaryCounts(counts.augmented, torch.from_numpy(np.stack([clear] * 4)))
+    assert merge.select_kind(same, labels, kinds, Config(n_clusters=4)).heads == range(2), "of equal ones the first"
+
+
+def test_a_kind_is_cut_by_its_own_heads_and_compared_at_the_larger_number() -> None:
+    """Heads of chance do not count against those of the other kind; fewer clusters are no advantage."""
+    rng = np.random.default_rng(3)
+    classes = rng.integers(0, 4, 800)
+    chance = [rng.integers(0, 4, 800) for _ in range(2)]
+    coarse, fine = np.full((4, 4), 30.0) + np.diag([100.0] * 4), np.diag([100.0] * 4)
+    pairs = torch.from_numpy(np.stack([coarse, coarse, fine, fine]))
+    counts = merge.BoundaryCounts(torch.zeros_like(pairs), pairs)
+    kind = merge.select_kind(counts, np.stack([*chance, classes, classes], 1), [range(2), range(2, 4)], Config())
+    assert kind.heads == range(2, 4)
+    assert kind.selection.result.n_clusters == 4
+    assert kind.selection.result.agreement == pytest.approx([1.0, 1.0]), "of the heads of its kind"
+
+
 def test_grouped_counts_keep_their_sum() -> None:
     joint = torch.arange(16).reshape(4, 4)
     result = merge.grouped(joint, [0, 0, 2, 0])

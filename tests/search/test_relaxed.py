@@ -21,7 +21,7 @@ from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.inference import label_views, view_features
 from converge_to_surprise.model.network import ClusterNetwork
-from converge_to_surprise.search import neighbors, relaxed
+from converge_to_surprise.search import neighbors, relaxed, schedule
 from converge_to_surprise.search import trainer as trainer_module
 from converge_to_surprise.search.trainer import Trainer
 
@@ -46,7 +46,7 @@ def test_the_gradient_is_finite_at_collapse_and_for_inactive_outputs() -> None:
     logits.requires_grad_()
     soft = torch.softmax(logits, -1)
     score, share = relaxed.relaxed_surprise(soft, soft)
-    (score + relaxed.diversity(share, Relaxed(), 0.0)).sum().backward()  # type: ignore[no-untyped-call]
+    (score + relaxed.diversity(share, torch.tensor([1.0]), 1.0)).sum().backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
     assert bool(logits.grad.isfinite().all())
 
@@ -62,13 +62,20 @@ def test_the_gradient_agrees_with_finite_differences() -> None:
     assert torch.autograd.gradcheck(score, base.requires_grad_())
 
 
-def test_the_diversity_penalty_applies_below_the_floor_and_until_its_end() -> None:
-    settings = Relaxed(diversity=2.0, diversity_floor=(4.0, 4.0), diversity_until=0.5)
-    even = torch.full((1, 8), 1 / 8)
-    narrow = torch.tensor([[0.5, 0.5, 0, 0, 0, 0, 0, 0]])
-    assert float(relaxed.diversity(even, settings, 0.0)) == 0
-    assert float(relaxed.diversity(narrow, settings, 0.0)) == pytest.approx(2 * (math.log(2) - math.log(4)))
-    assert float(relaxed.diversity(narrow, settings, 0.5)) == 0
+def test_the_diversity_penalty_applies_below_the_floor() -> None:
+    shares = torch.tensor([[1 / 8] * 8, [0.5, 0.5, 0, 0, 0, 0, 0, 0]])
+    penalty = relaxed.diversity(shares, torch.tensor([4.0, 4.0]).log(), 2.0)
+    assert penalty.tolist() == pytest.approx([0.0, 2 * (math.log(2) - math.log(4))], abs=1e-6)
+
+
+def test_the_penalty_ends_with_its_part_of_the_search(small: Config) -> None:
+    images, _ = striped_images(40)
+    settings = Relaxed(heads=2, batch_size=10, diversity_floor=(4.0, 6.0), diversity_until=0.5)
+    trainer = Trainer(images, replace(small, schedule=(Stage("search", "relaxed", 1),), relaxed=settings))
+    floors = [trainer._floor(step) for step in schedule.steps(trainer.config, 40)]
+    assert [floor is None for floor in floors] == [False, False, True, True]
+    assert floors[0] is not None
+    assert floors[0].exp().tolist() == pytest.approx([4.0, 6.0])
 
 
 def test_floors_are_evenly_spaced_over_the_heads() -> None:
@@ -116,7 +123,8 @@ def one_step(small: Config, settings: Relaxed, refining: bool) -> Tensor:
     config = replace(small, relaxed=settings)
     relaxed.calibrate(network, images, config)
     before = network.head.weight.detach().clone()
-    info = relaxed.StepInfo(number=0, in_stage=100, progress=0.0, refining=refining)
+    floor = None if refining else relaxed.floors(settings, 1)
+    info = relaxed.StepInfo(number=0, in_stage=100, progress=0.0, refining=refining, floor=floor)
     pairs = relaxed.Pairs(images[:20], images[20:])
     relaxed.relaxed_step(network, relaxed.new_optimizer(network, config), pairs, config, info)
     return network.head.weight.detach() - before

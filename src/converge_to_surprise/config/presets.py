@@ -46,8 +46,10 @@ THREE_STAGES = (
 FEW_IMAGES = 10_000
 """Below this number of images the paper's longer schedule is used, because an epoch has fewer updates."""
 
-ROUNDS = ((150, 100), (75, 75), (75, 150))
+ROUNDS = ((150, 75), (40, 60), (40, 80))
 """Steps of each round of the relaxed search: towards clusterings of the neighbor graph, then on the surprise."""
+RANDOM_HEADS = 4
+"""Heads that start from random directions, beside eight that start from the neighbor graph."""
 REFINE_STEPS = 150
 """Least number of steps of refining ..."""
 REFINE_EPOCHS = 3
@@ -192,7 +194,13 @@ def _guided(config: Config, images: int) -> Config:
 def _relaxed(config: Config, images: int) -> Config:
     batch_size = min(config.relaxed.batch_size, images)
     schedule = _relaxed_schedule(ROUNDS, REFINE_STEPS, batch_size / images)
-    relaxed = replace(config.relaxed, batch_size=batch_size, refine_temperature=REFINE_TEMPERATURE, grow=True)
+    relaxed = replace(
+        config.relaxed,
+        batch_size=batch_size,
+        refine_temperature=REFINE_TEMPERATURE,
+        random_heads=RANDOM_HEADS,
+        grow=True,
+    )
     return replace(config, schedule=schedule, relaxed=relaxed)
 
 
@@ -257,6 +265,7 @@ def _stored(config: Config, images: int) -> Config:
     if config.schedule[0].kind in EVOLVING:
         return _evolution_on_features(config, batch_size, images)
     relaxed = replace(config.relaxed, batch_size=batch_size, temperature=FEATURE_TEMPERATURE, learning_rate=5e-3)
+    relaxed = replace(relaxed, random_heads=0)  # features that are not trained gain nothing from other heads
     # One round: the features, and with them the neighbor graph, stay the same.
     schedule = _relaxed_schedule((FEATURE_STEPS,), FEATURE_REFINE_STEPS, batch_size / images)
     return replace(config, schedule=schedule, relaxed=relaxed)

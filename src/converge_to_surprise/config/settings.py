@@ -223,6 +223,10 @@ class Relaxed:
     """Softmax temperature after merging. At a higher temperature images far from a boundary still receive gradient."""
     heads: int = 8
     """Independent linear heads on one shared backbone."""
+    random_heads: int = 0
+    """Further heads that start from random directions and maximize the surprise from the first step, beside heads that
+    start from the neighbor graph. Where neighbors mislead, they do better; the kind of heads with more evidence is
+    selected."""
     calibrate: bool = True
     """Initialize the heads as random directions of the whitened features, so that many outputs are active."""
     batch_size: int = 250
@@ -246,8 +250,8 @@ class Relaxed:
     grow: bool = False
     """Add outputs if the finest of these clusterings has more clusters than max_clusters."""
     diversity: float = 1.0
-    """Weight of the penalty on heads with too few clusters; see diversity_until. Heads that started from the neighbor
-    graph have none."""
+    """Weight of the penalty on heads with too few clusters. Heads that start from the neighbor graph have none; those
+    in random_heads must have as many as the graph, until its last clustering."""
     diversity_floor: tuple[float, float] = (10.0, 24.0)
     """Effective number of clusters (exp of the entropy) below which a head is penalized: of the first and of the last
     head."""
@@ -258,6 +262,7 @@ class Relaxed:
         check(0 < self.temperature < math.inf, "relaxed.temperature", self.temperature, "above 0")
         check(0 < (warm := self.refine_temperature) < math.inf, "relaxed.refine_temperature", warm, "above 0")
         check(1 <= self.heads <= 256, "relaxed.heads", self.heads, "from 1 to 256")
+        check(0 <= self.random_heads <= 256, "relaxed.random_heads", self.random_heads, "from 0 to 256")
         check(self.batch_size >= 2, "relaxed.batch_size", self.batch_size, "at least 2 images")
         check(0 < self.learning_rate < math.inf, "relaxed.learning_rate", self.learning_rate, "above 0")
         check(0 < (rate := self.refine_learning_rate) < math.inf, "relaxed.refine_learning_rate", rate, "above 0")
@@ -360,6 +365,12 @@ class Config:
     relaxed: Relaxed = field(default_factory=Relaxed)
     merge: Merge = field(default_factory=Merge)
     consolidation: Consolidation = field(default_factory=Consolidation)
+
+    @property
+    def heads(self) -> int:
+        """Heads of the network during the relaxed search."""
+        graph = any(stage.kind == "graph" for stage in self.schedule)
+        return self.relaxed.heads + (self.relaxed.random_heads if graph else 0)
 
     def __post_init__(self) -> None:
         check(0 <= self.seed < 2**63, "seed", self.seed, "a whole number from 0 to 2**63 - 1", most=2**63)

@@ -100,12 +100,12 @@ class ClusterNetwork(nn.Module):
         """The l2-normalized logits of each head, as in the paper; their argmax is the cluster."""
         return F.normalize(self.logits(x), dim=-1)
 
-    @torch.no_grad()
     def with_head(self, weight: Tensor, bias: Tensor) -> Self:
         """A copy with one head of these weights (n_outputs, D) and biases (n_outputs,)."""
-        return self._with_heads(weight, bias, 1)
+        return self.with_heads(weight, bias, 1)
 
-    def _with_heads(self, weight: Tensor, bias: Tensor, heads: int) -> Self:
+    @torch.no_grad()
+    def with_heads(self, weight: Tensor, bias: Tensor, heads: int) -> Self:
         """A copy with so many heads, whose weights (heads * n_outputs, D) and biases follow one another."""
         twin = copy.deepcopy(self)
         twin.n_outputs, twin.heads = len(bias) // heads, heads
@@ -123,16 +123,20 @@ class ClusterNetwork(nn.Module):
         added = rows.new_zeros(self.heads, n_outputs - self.n_outputs, rows.shape[2])
         added[..., -1] = rows[..., -1].amin() - 1  # the bias
         grown = torch.cat([rows, added], 1).flatten(0, 1)
-        return self._with_heads(grown[:, :-1], grown[:, -1], self.heads)
+        return self.with_heads(grown[:, :-1], grown[:, -1], self.heads)
 
     def single(self) -> Self:
         """The network if it has one head; otherwise a copy with its middle head."""
         return self if self.heads == 1 else self.select_head(self.heads // 2)
 
+    def select_heads(self, heads: range) -> Self:
+        """A copy with only some of its heads, which follow one another."""
+        rows = slice(heads.start * self.n_outputs, heads.stop * self.n_outputs)
+        return self.with_heads(self.head.weight[rows], self.head.bias[rows], len(heads))
+
     def select_head(self, head: int) -> Self:
         """A copy with only one of its heads."""
-        rows = slice(head * self.n_outputs, (head + 1) * self.n_outputs)
-        return self.with_head(self.head.weight[rows], self.head.bias[rows])
+        return self.select_heads(range(head, head + 1))
 
 
 class ResNet9(ClusterNetwork):

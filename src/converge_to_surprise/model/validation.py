@@ -36,7 +36,7 @@ def outline(config: Config, channels: int, n_outputs: int, heads: int) -> Cluste
 
 def check_network(config: Config, channels: int) -> None:
     """Refuse a network that does not fit into memory, before it is built."""
-    network = outline(config, channels, config.max_clusters, config.relaxed.heads)
+    network = outline(config, channels, config.max_clusters, config.heads)
     size = sum(parameter.numel() for parameter in network.parameters()) * 4
     check_memory(size, f"network.width {config.network.width} with max_clusters {config.max_clusters}")
 

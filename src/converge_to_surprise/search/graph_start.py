@@ -1,10 +1,10 @@
 """Where heads start: clusterings of the neighbor graph at several granularities.
 
 A clustering of the graph of nearest neighbors takes seconds and is right for most images of many collections. Each head
-first imitates one of them (cross-entropy), from coarse to fine, and then goes on by itself. So the numbers of clusters
-with which a search begins come from the collection, and a head that is made to hold too many clusters loses those that
-the views of an image do not agree on. After some search the graph of the learned features is clustered again: it is far
-purer than that of pixels.
+first imitates one of them, from coarse to fine, and then goes on by itself: it begins as the linear discriminant of the
+clusters and is trained by cross-entropy. So the numbers of clusters with which a search begins come from the
+collection, and a head that is made to hold too many clusters loses those that the views of an image do not agree on.
+After some search the graph of the learned features is clustered again: it is far purer than that of pixels.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ from ..core import rng
 from ..model.network import ClusterNetwork
 from .copies import members
 
+RIDGE = 1e-2
+"""Fraction of the mean variance that is added to every direction in a discriminant."""
+HEAD_SCALE = 0.04
+"""Standard deviation of a discriminant's weights. Only the direction of the logits matters; this scale keeps Adam's
+first steps in proportion."""
 UNASSIGNED = -1
 """Target of images whose cluster has no output."""
 
@@ -70,6 +75,54 @@ def fit_outputs(network: ClusterNetwork, targets: Tensor, grow: bool) -> tuple[C
     if grow:
         network = network.grown(min(needed, MAX_OUTPUTS))
     return network, torch.where(targets < network.n_outputs, targets, UNASSIGNED)
+
+
+def entropies(targets: Tensor) -> Tensor:
+    """The entropy in nats of each clustering (N, heads). (heads,)"""
+    found = []
+    for column in targets.unbind(1):
+        share = column[column != UNASSIGNED].bincount().double() / len(column)
+        found.append(torch.special.entr(share).sum())
+    return torch.stack(found).float()
+
+
+@torch.no_grad()
+def discriminant_heads(network: ClusterNetwork, features: Tensor, targets: Tensor) -> ClusterNetwork:
+    """A copy of the network whose first heads are Fisher's linear discriminants of their targets.
+
+    In closed form: gradient steps from other weights would first have to unlearn an earlier clustering, whose clusters
+    had other numbers. ``features``: of augmented views (n, D); ``targets`` of their images (n, heads).
+    """
+    points = features.double().cpu()
+    mean = points.mean(0)
+    weight, bias = (value.detach().double().cpu().clone() for value in (network.head.weight, network.head.bias))
+    for head, column in enumerate(targets.unbind(1)):
+        rows = slice(head * network.n_outputs, (head + 1) * network.n_outputs)
+        known = column != UNASSIGNED
+        lines, offsets = _discriminant(points[known] - mean, column[known], network.n_outputs)
+        scale = HEAD_SCALE / max(float(lines.std()), 1e-12)
+        weight[rows] = scale * lines
+        bias[rows] = scale * (offsets - lines @ mean)
+    return network.with_heads(weight.float(), bias.float(), network.heads)  # rounded here: not every device has doubles
+
+
+def _discriminant(points: Tensor, clusters: Tensor, n_outputs: int) -> tuple[Tensor, Tensor]:
+    """Weights (n_outputs, D) and biases (n_outputs,) of the linear discriminant of points (n, D).
+
+    The logits of the clusters that have points sum to 0 and those of the other outputs are 0, so that they never win.
+    """
+    members = F.one_hot(clusters, n_outputs).to(points)  # (n, K)
+    sizes = members.sum(0)
+    used = sizes > 0
+    means = members.t() @ points / sizes.clamp(min=1)[:, None]
+    within = points - means[clusters]
+    scatter = within.t() @ within / len(points)
+    ridge = RIDGE * scatter.diagonal().mean().clamp(min=1e-12)
+    weight = torch.linalg.solve(scatter + ridge * torch.eye(len(scatter)).to(scatter), means.t()).t()
+    bias = -(weight * means).sum(1) / 2
+    weight, bias = (value - value[used].mean(0) for value in (weight, bias))
+    weight[~used], bias[~used] = 0.0, 0.0
+    return weight, bias
 
 
 def imitation_loss(outputs: Tensor, targets: Tensor, scale: float, images: int) -> Tensor:

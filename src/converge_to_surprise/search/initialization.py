@@ -21,7 +21,7 @@ def initial_network(
     """
     device, channels = torch.device(config.device), images.shape[1]
     if config.schedule[0].kind in ("graph", "relaxed"):
-        network = random_network(config, channels, config.relaxed.heads, backbone=backbone).to(device)
+        network = random_network(config, channels, config.heads, backbone=backbone).to(device)
         if config.relaxed.calibrate:
             relaxed.calibrate(network, images, config)
         return network

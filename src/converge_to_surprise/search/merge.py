@@ -11,7 +11,7 @@ How well each split of the tree holds is measured in ``splits.py``; where the tr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,6 +44,15 @@ class BoundaryCounts(NamedTuple):
     """Two strongly augmented views of one image."""
     neighbor: Tensor
     """Views of an image and of one of its neighbors, augmented as in training."""
+
+    def of_heads(self, heads: range) -> BoundaryCounts:
+        """The counts of some heads, which follow one another."""
+        return BoundaryCounts(*(counts[heads.start : heads.stop] for counts in self))
+
+    def tables(self) -> Table:
+        """Both kinds of pairs together. (heads, K, K)"""
+        found: Table = (self.augmented + self.neighbor).double().numpy()
+        return found
 
 
 @torch.inference_mode()
@@ -176,9 +185,9 @@ def select_head(trees: list[MergeTree], counts: BoundaryCounts, labels: Labels, 
 
     A good clustering separates much and keeps similar images together: the information that the cluster of an image
     carries about that of its neighbor is high only if it does both. And what one head finds is more than chance if the
-    other heads, which start from other clusterings, find it too. The head with the largest product is selected.
+    other heads, which start elsewhere, find it too. The head with the largest product is selected.
     """
-    tables = (counts.augmented + counts.neighbor).double().numpy()
+    tables = counts.tables()
     if config.merge.number_by == "splits":
         trees = prune(trees, tables, labels)
         levels = find_levels(stability_curve(trees, labels))
@@ -188,15 +197,47 @@ def select_head(trees: list[MergeTree], counts: BoundaryCounts, labels: Labels, 
     most = max(tree.n_clusters for tree in trees)
     n_clusters = min(config.n_clusters or levels[0].n_clusters, most)
     able = [tree.n_clusters >= n_clusters for tree in trees]
-    information = [
-        float(surprise.mutual_information(grouped(table, tree.groups(n_clusters)))) if fine else 0.0
-        for tree, table, fine in zip(trees, counts.neighbor, able, strict=True)
-    ]
+    information = neighbor_information(trees, counts, n_clusters)
     agreement = head_agreement(trees, labels, n_clusters)
     head = max(range(len(trees)), key=lambda h: (able[h], information[h] * agreement[h].mean(), -h))
     tree, agreed = trees[head], [float(value) for value in agreement[head]]
     outputs, typical = tree.representatives(n_clusters), typical_strengths(trees)
     return Selection(trees, MergeResult(n_clusters, head, outputs, tree.steps, typical, information, agreed, levels))
+
+
+def neighbor_information(trees: list[MergeTree], counts: BoundaryCounts, n_clusters: int) -> list[float]:
+    """What the cluster of an image tells about that of its neighbor in nats, for each head; 0 if it has fewer."""
+    return [
+        float(surprise.mutual_information(grouped(table, tree.groups(n_clusters))))
+        if tree.n_clusters >= n_clusters
+        else 0.0
+        for tree, table in zip(trees, counts.neighbor, strict=True)
+    ]
+
+
+class Kind(NamedTuple):
+    """Heads that started in the same way, and what was selected among them."""
+
+    heads: range
+    selection: Selection
+
+
+def select_kind(counts: BoundaryCounts, labels: Labels, kinds: Sequence[range], config: Config) -> Kind:
+    """The kind of heads whose best head tells most about neighbors; of equal ones the first.
+
+    Each number of clusters is read from heads of one kind only: heads that begin alike must agree on a split, and where
+    one way to begin misleads, the others need not be held to it. Then the kinds are compared at the same number of
+    clusters, the largest that one of them selected, because information grows with the number.
+    """
+    found = []
+    for kind in kinds:
+        own = counts.of_heads(kind)
+        trees = [build_merge_tree(table, config.merge) for table in own.tables()]
+        found.append(Kind(kind, select_head(trees, own, labels[:, kind.start : kind.stop], config)))
+    most = max(kind.selection.result.n_clusters for kind in found)
+    return max(
+        found, key=lambda kind: max(neighbor_information(kind.selection.trees, counts.of_heads(kind.heads), most))
+    )
 
 
 def grouped(joint: Tensor, groups: list[int]) -> Tensor:

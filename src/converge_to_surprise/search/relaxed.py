@@ -5,10 +5,10 @@ The argmax in the counts becomes a softmax with temperature T over the l2-normal
     p_k = mean of P_k over both views,   t_k = mean of P_k(view i) P_k(view j),   S = Σ_{t_k > p_k²} D(t_k ‖ p_k²)
 
 which has a gradient: one backward pass replaces a population. T sets the resolution: lower values give finer clusters.
-During the first part of the search a head is penalized while its effective number of clusters exp H(p) is below its
-floor, so that more clusters appear than will remain; merging then joins those that belong together. The floors differ
-from head to head. After merging, refining moves the boundaries at a higher T: at low T the softmax is nearly one-hot,
-so only boundary images receive gradient.
+A head that starts from random directions is penalized during the first part of the search while its effective number
+of clusters exp H(p) is below its floor, so that more clusters appear than will remain; merging then joins those that
+belong together. The floors differ from head to head. After merging, refining moves the boundaries at a higher T: at low
+T the softmax is nearly one-hot, so only boundary images receive gradient.
 """
 
 from __future__ import annotations
@@ -77,12 +77,9 @@ def floors(settings: Relaxed, heads: int) -> Tensor:
     )
 
 
-def diversity(share: Tensor, settings: Relaxed, progress: float) -> Tensor:
-    """The penalty of heads with fewer clusters than their floor, early in the search. (heads,), at most 0"""
-    if progress >= settings.diversity_until:
-        return torch.zeros_like(share[:, 0])
-    lacking = entropy(share) - floors(settings, len(share)).to(share.device)
-    return settings.diversity * lacking.clamp(max=0)
+def diversity(share: Tensor, floor: Tensor, weight: float) -> Tensor:
+    """The penalty of heads whose entropy is below their floor in nats (heads,). (heads,), at most 0"""
+    return weight * (entropy(share) - floor.to(share.device)).clamp(max=0)
 
 
 def new_optimizer(network: ClusterNetwork, config: Config) -> Optimizer:
@@ -97,8 +94,8 @@ class StepInfo(NamedTuple):
     progress: float
     refining: bool
     """Whether the clusters are merged: smaller steps, higher temperature."""
-    diverse: bool = True
-    """Whether heads with few clusters are penalized: not if they started from the neighbor graph, nor in refining."""
+    floor: Tensor | None = None
+    """Entropy in nats below which each head is penalized; None: no head is. (heads,)"""
 
 
 class Pairs(NamedTuple):
@@ -109,7 +106,8 @@ class Pairs(NamedTuple):
     partners: Tensor
     """The images that give view j: the images themselves or their neighbors. uint8 (B, C, H, W)"""
     targets: Tensor | None = None
-    """The cluster of each image that each head imitates, (B, heads); None: the surprise is maximized."""
+    """The clusters of each image that the first heads imitate, (B, imitating heads), while the other heads maximize the
+    surprise; None: all heads maximize it."""
     group: ProcessGroup = SINGLE
     shard: Shard | None = None
 
@@ -127,16 +125,20 @@ def relaxed_step(
     augmented = augment(torch.cat(views), config.augmentation, generator, shard, batches=2, signed=config.views.signed)
     with precision.lowered(config.precision, device), synced_batchnorm(network, group):
         outputs = network(channels_last(augmented)).reshape(len(augmented), network.heads, network.n_outputs)
+    loss = torch.zeros((), device=device)
+    imitating = 0
     if pairs.targets is not None:
+        imitating = pairs.targets.shape[1]
         whole = len(pairs.images) if shard is None else shard.whole
-        loss = imitation_loss(outputs, pairs.targets.to(device), config.consolidation.logit_scale, whole)
-    else:
+        scale = config.consolidation.logit_scale
+        loss = loss + imitation_loss(outputs[:, :imitating], pairs.targets.to(device), scale, whole)
+    if imitating < network.heads:
         temperature = settings.refine_temperature if info.refining else settings.temperature
-        soft_i, soft_j = torch.softmax(outputs / temperature, -1).tensor_split(2)
+        soft_i, soft_j = torch.softmax(outputs[:, imitating:] / temperature, -1).tensor_split(2)
         score, mean = relaxed_surprise(soft_i, soft_j, group, shard)
-        if info.diverse and not info.refining:
-            score = score + diversity(mean, settings, info.progress)
-        loss = -score.sum()
+        if info.floor is not None:
+            score = score + diversity(mean, info.floor[imitating:], settings.diversity)
+        loss = loss - score.sum()
     peak = settings.refine_learning_rate if info.refining else settings.learning_rate
     optimizer.set_learning_rate(learning_rate(peak, info.in_stage, info.progress))
     optimizer.minimize(loss, partial(group.sum_gradients, network))

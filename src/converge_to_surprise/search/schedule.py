@@ -35,6 +35,8 @@ class Step:
     """Steps of the stage before this one."""
     progress: float
     """Fraction of the stage before this step, from 0 to 1."""
+    graph_ahead: bool
+    """Whether this stage or a later one clusters the neighbor graph."""
 
 
 def batches_per_epoch(images: int, batch_size: int) -> int:
@@ -56,10 +58,11 @@ def batch_sizes(config: Config) -> Mapping[str, int]:
 def steps(config: Config, images: int) -> Iterator[Step]:
     """Every step of one initialization, in order."""
     number = epoch = 0
-    for stage in config.schedule:
+    for index, stage in enumerate(config.schedule):
         unrolled = _stage_steps(stage, config, images, epoch)
+        ahead = any(later.kind == "graph" for later in config.schedule[index:])
         for in_stage, (kind, batch, batches, first, progress, epochs) in enumerate(unrolled):
-            yield Step(number, stage.name, kind, epoch + epochs, batch, batches, first, in_stage, progress)
+            yield Step(number, stage.name, kind, epoch + epochs, batch, batches, first, in_stage, progress, ahead)
             number += 1
         if stage.kind in batch_sizes(config):
             epoch += stage.epochs

@@ -25,7 +25,7 @@ from ..core.measures import Measures, measure
 from ..core.views import make_views, to_float
 from ..distributed.group import current
 from ..model.backbone import Backbone
-from ..model.inference import logits_of, view_features
+from ..model.inference import logits_of, map_augmented_views, view_features
 from ..model.network import ClusterNetwork, flatten, load_flat
 from ..model.precision import exact, multiplying
 from . import (
@@ -50,6 +50,8 @@ from .threads import available_threads, thread_pool, torch_threads
 
 SYNC_EVERY = 100
 """Steps after which the processes of a group compare their weights."""
+DISCRIMINANT_SAMPLE = 10_000
+"""Images from which the heads of a graph stage are computed."""
 AGREEMENT_SAMPLE = 10_000
 """Images on which the agreement between heads is measured."""
 
@@ -84,6 +86,8 @@ class Trainer:
         """What spans the subspace of guided evolution."""
         self.targets: Tensor | None = None
         """The clusters that the heads imitate in a graph stage, and started from afterwards. (N, heads)"""
+        self.graph_floor: Tensor | None = None
+        """The entropy that each head must have until the graph is clustered for the last time. (all heads,)"""
         self.copies: Tensor | None = None
         """The first image of each image's group of near-duplicates. (N,)"""
         self.merge_features: Tensor | None = None
@@ -170,12 +174,29 @@ class Trainer:
         targets = self.targets[positions] if step.kind == "graph" and self.targets is not None else None
         others = neighbors.partner_images(self.images, partners)
         pairs = relaxed.Pairs(pixels, others, targets, group, shard)
-        diverse = self.targets is None
-        info = relaxed.StepInfo(step.number, step.in_stage, step.progress, step.kind == "refine", diverse)
+        info = relaxed.StepInfo(step.number, step.in_stage, step.progress, step.kind == "refine", self._floor(step))
         labels = relaxed.relaxed_step(self.network, self.optimizer, pairs, self.config, info)
         # The middle head has the middle granularity.
-        both = torch.stack(labels, 1)[..., self.network.heads // 2].cpu()
+        middle = min(self.network.heads, self.config.relaxed.heads) // 2
+        both = torch.stack(labels, 1)[..., middle].cpu()
         return self._measure(*group.gather(both, whole).unbind(1))
+
+    def _floor(self, step: schedule.Step) -> Tensor | None:
+        """The entropy below which each head is penalized in this step. (heads,)"""
+        settings = self.config.relaxed
+        if step.kind == "refine":
+            return None
+        if self.targets is None:
+            return relaxed.floors(settings, self.network.heads) if step.progress < settings.diversity_until else None
+        # Once the graph is not clustered again, all heads go on by themselves.
+        return self.graph_floor if step.graph_ahead else None
+
+    def _set_targets(self, targets: Tensor) -> None:
+        """What heads imitate (N, heads); the other heads must have as many clusters, from coarse to fine."""
+        self.targets = targets
+        found = graph_start.entropies(targets)
+        spread = torch.linspace(0, len(found) - 1, self.config.relaxed.random_heads).round().long()
+        self.graph_floor = torch.cat([torch.zeros_like(found), found[spread]])
 
     def _begin_stage(self, step: schedule.Step) -> None:
         """What a sequence of gradient steps of one kind needs: neighbors, targets, an optimizer."""
@@ -198,7 +219,13 @@ class Trainer:
         self.neighbors = near[:, : settings.neighbors].contiguous()
         links = near[:, : settings.graph_neighbors]
         found = graph_start.cluster_graph(links, self.copies, self.config, step.number)
-        network, self.targets = graph_start.fit_outputs(self.network, found, settings.grow)
+        network, targets = graph_start.fit_outputs(self.network, found, settings.grow)
+        self._set_targets(targets)
+        generator = rng.torch_generator(self.config.seed, "discriminant", step.number)
+        sample = torch.randperm(len(self.images), generator=generator)[:DISCRIMINANT_SAMPLE].sort().values
+        features = map_augmented_views(network, self.images[sample], self.config, generator, network.features)
+        network = graph_start.discriminant_heads(network, features, targets[sample].repeat(2, 1))
+        current().broadcast_tensors(network.head.parameters())  # it may differ in the last bits between machines
         self.networks = Networks(network)
 
     def _nearest_neighbors(
@@ -216,24 +243,30 @@ class Trainer:
         if self.neighbors is None:
             self.neighbors = self._nearest_neighbors()
         counts = merge.count_boundary_pairs(self.network, self.images, self.neighbors, self.config, step.number)
-        tables = (counts.augmented + counts.neighbor).double().numpy()
-        built = [merge.build_merge_tree(table, self.config.merge) for table in tables]
         positions = neighbors.pool_positions(len(self.images), self.config.seed)
         # Everything that follows uses the same views and the same backbone.
         features = view_features(self.network, self.images, self.config.views, positions)
         generator = rng.torch_generator(self.config.seed, "heads", step.number)
         sample = torch.randperm(len(features), generator=generator)[:AGREEMENT_SAMPLE]
-        labels = logits_of(self.network, features[sample, 0]).argmax(-1).reshape(len(sample), -1)
-        trees, result = merge.select_head(built, counts, labels.numpy(), self.config)
+        labels = logits_of(self.network, features[sample, 0]).argmax(-1).reshape(len(sample), -1).numpy()
+        kind = merge.select_kind(counts, labels, self._kinds_of_heads(), self.config)
+        trees, result = kind.selection
+        network = self.network.select_heads(kind.heads)
         # Neighbors by learned features would confirm what the network has joined; those by pixels do not depend on it.
-        links = neighbors.links_within(self._nearest_neighbors(), positions)
-        evidence = head_fusion.Evidence(features, links, trees, result)
-        fused = head_fusion.fuse_heads(self.network, self.images, evidence, self.config, step.number)
-        self.networks = Networks(fused, self.network.select_head(result.head), result)
+        near = self.neighbors if self.config.views.stored else self._nearest_neighbors()
+        evidence = head_fusion.Evidence(features, neighbors.links_within(near, positions), trees, result)
+        fused = head_fusion.fuse_heads(network, self.images, evidence, self.config, step.number)
+        self.networks = Networks(fused, network.select_head(result.head), result)
         self.optimizer = self.memory = None  # they refer to replaced parameters
         self.merge_features = features if len(features) == len(self.images) else None
         self._merge_step = step.number
         return self._measure(*(logits_of(self.network, side).argmax(-1) for side in features.unbind(1)))
+
+    def _kinds_of_heads(self) -> list[range]:
+        """The heads that started from the neighbor graph, and those that started from random directions."""
+        heads = self.network.heads
+        imitating = heads if self.targets is None else min(heads, self.targets.shape[1])
+        return [kind for kind in (range(imitating), range(imitating, heads)) if kind]
 
     def _consolidate(self, step: schedule.Step) -> Measures:
         """One pass of gradient training on the surprising clusters (paper 3.3, algorithm 1)."""
@@ -296,7 +329,10 @@ class Trainer:
         """Continue from a snapshot of a trainer with the same images and configuration."""
         tensors, data = snapshot
         self.networks = Networks.restore(snapshot, self.config, self.images.shape[1], self.backbone)
-        self.neighbors, self.targets, self.copies = (tensors.get(name) for name in ("neighbors", "targets", "copies"))
+        self.neighbors, self.copies = tensors.get("neighbors"), tensors.get("copies")
+        self.targets = self.graph_floor = None
+        if (targets := tensors.get("targets")) is not None:
+            self._set_targets(targets)
         self.memory = guided.Memory.load(tensors, self.device)
         self.merge_features = None
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
