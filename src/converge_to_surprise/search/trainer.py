@@ -221,12 +221,18 @@ class Trainer:
         found = graph_start.cluster_graph(links, self.copies, self.config, step.number)
         network, targets = graph_start.fit_outputs(self.network, found, settings.grow)
         self._set_targets(targets)
+        # Features that are not trained separate a clustering at once, and heads would never give it up.
+        self.networks = Networks(network if self.config.views.stored else self._as_discriminants(network, step))
+
+    def _as_discriminants(self, network: ClusterNetwork, step: schedule.Step) -> ClusterNetwork:
+        """The network with heads that separate their targets as well as the present features allow."""
+        assert self.targets is not None
         generator = rng.torch_generator(self.config.seed, "discriminant", step.number)
         sample = torch.randperm(len(self.images), generator=generator)[:DISCRIMINANT_SAMPLE].sort().values
         features = map_augmented_views(network, self.images[sample], self.config, generator, network.features)
-        network = graph_start.discriminant_heads(network, features, targets[sample].repeat(2, 1))
+        network = graph_start.discriminant_heads(network, features, self.targets[sample].repeat(2, 1))
         current().broadcast_tensors(network.head.parameters())  # it may differ in the last bits between machines
-        self.networks = Networks(network)
+        return network
 
     def _nearest_neighbors(
         self, network: ClusterNetwork | None = None, features: Tensor | None = None, count: int | None = None
