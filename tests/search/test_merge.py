@@ -180,7 +180,8 @@ def test_a_kind_is_cut_by_its_own_heads_and_compared_at_the_larger_number() -> N
     rng = np.random.default_rng(3)
     classes = rng.integers(0, 4, 800)
     chance = [rng.integers(0, 4, 800) for _ in range(2)]
-    coarse, fine = np.full((4, 4), 30.0) + np.diag([100.0] * 4), np.diag([100.0] * 4)
+    coarse = np.kron(np.eye(2), np.full((2, 2), 50.0))  # as clear as the others at two clusters, and not beyond
+    fine = np.diag([100.0] * 4)
     pairs = torch.from_numpy(np.stack([coarse, coarse, fine, fine]))
     counts = merge.BoundaryCounts(torch.zeros_like(pairs), pairs)
     kind = merge.select_kind(counts, np.stack([*chance, classes, classes], 1), [range(2), range(2, 4)], Config())
