@@ -27,7 +27,7 @@ PIXELS = [word for word in FLAGS if word not in FLAGS[: FLAGS.index("--network.w
 SEARCHES: dict[str, tuple[str, list[object]]] = {
     "relaxed on pixels": ("photos", [*PIXELS, *QUICK]),
     "evolution on pixels": ("photos", [*PIXELS, "--search", "evolution", *EVOLUTION]),
-    "relaxed on a bank": ("bank", QUICK),
+    "relaxed on a bank": ("bank", [*QUICK]),
     "evolution on a bank": ("bank", ["--search", "evolution", *EVOLUTION]),
 }
 
