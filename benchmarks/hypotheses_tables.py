@@ -28,7 +28,7 @@ ARROW = " → "
 
 def read(folder: Path, what: str) -> pd.DataFrame:
     """The last row about every set and seed, in the order of ``TITLES``."""
-    found = pd.read_csv(folder / "hypotheses.csv")
+    found = pd.read_csv(folder / "hypotheses.csv", na_values=[""], keep_default_na=False)  # "null" is a word here
     found = found[found["what"] == what].drop_duplicates(["set", "seed"], keep="last")
     place = {name: number for number, name in enumerate(TITLES)}
     order = found["set"].map(lambda name: place.get(name.split(CUT)[0], len(place)))
@@ -57,7 +57,7 @@ def rounds(folder: Path) -> str:
         if CUT not in row["set"]:
             counts = [steps(row[name]) for name in ("tried", "splits", "leaves", "nats")]
             known = [steps(row["nmi"], 100, 1), both(row, "ari")]
-            lines.append([TITLES.get(row["set"], row["set"]), str(row["seed"]), f"{row['images']:,}", *counts, *known])
+            lines.append([TITLES.get(row["set"], row["set"]), str(row["seed"]), f"{row['images']:,.0f}", *counts, *known])
     header = "set|seed|images|nodes tried|splits|leaves|nats|NMI in %|ARI in %, clusters and leaves"
     return markdown(header.split("|"), lines)
 
