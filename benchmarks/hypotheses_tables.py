@@ -57,7 +57,8 @@ def rounds(folder: Path) -> str:
         if CUT not in row["set"]:
             counts = [steps(row[name]) for name in ("tried", "splits", "leaves", "nats")]
             known = [steps(row["nmi"], 100, 1), both(row, "ari")]
-            lines.append([TITLES.get(row["set"], row["set"]), str(row["seed"]), f"{row['images']:,.0f}", *counts, *known])
+            about = [TITLES.get(row["set"], row["set"]), str(row["seed"]), f"{row['images']:,.0f}"]
+            lines.append([*about, *counts, *known])
     header = "set|seed|images|nodes tried|splits|leaves|nats|NMI in %|ARI in %, clusters and leaves"
     return markdown(header.split("|"), lines)
 

@@ -14,6 +14,7 @@ import rows
 import torch
 
 from converge_to_surprise.core.views import chessboard
+from converge_to_surprise.model.hierarchy import Path as TreePath
 
 
 def run(name: str, seed: int, **changes: Any) -> dict[str, Any]:
@@ -82,8 +83,9 @@ def test_a_composite_has_the_black_squares_of_another_image() -> None:
 
 def test_a_sheet_has_a_strip_for_every_leaf() -> None:
     images = np.repeat(np.array([0, 255], dtype=np.uint8), 3)[:, None, None, None] * np.ones((1, 4, 4, 3), np.uint8)
-    leaves = [(0, 0)] * 3 + [(0, 1)] * 3
-    found = np.asarray(hypotheses_pictures.sheet(images, leaves, [(0, 0), (0, 1)], (10, 3)))
+    shown: list[TreePath] = [(0, 0), (0, 1)]
+    leaves = [path for path in shown for _ in range(3)]
+    found = np.asarray(hypotheses_pictures.sheet(images, leaves, shown, (10, 3)))
     assert found.shape == (28, hypotheses_pictures.MARGIN + 30, 3)
     assert (found[0:8, hypotheses_pictures.MARGIN : hypotheses_pictures.MARGIN + 8] == 0).all()
     assert (found[14:22, hypotheses_pictures.MARGIN :] == 255).all()
