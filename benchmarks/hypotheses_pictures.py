@@ -79,6 +79,8 @@ def main() -> None:
     split = {path[0] for path in leaves if len(path) > 1}
     wanted = set(given.clusters) if given.clusters else split
     shown = [path for path in sorted(set(leaves)) if path[0] in wanted]
+    if not shown:
+        raise SystemExit("no cluster was split: name those to be shown with --clusters")
     sheet(pictures_of(run), leaves, shown, (given.side, given.columns)).save(given.file, quality=60, method=6)
 
 
