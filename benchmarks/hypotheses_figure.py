@@ -1,12 +1,13 @@
-"""The figure of docs/explanation/hypotheses.md: the tree that is found in the made set, and p-values where H1 is true.
+"""The figures of docs/explanation/hypotheses.md: the tree that is found in the made set, and p-values where H1 is true.
 
-    python benchmarks/hypotheses_figure.py
+    python benchmarks/hypotheses_figure.py [--null]
 
 The p-values are those of benchmarks/hypotheses_null.py; the made set is searched anew (seed 0).
 """
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from converge_to_surprise.model.hierarchy import Hierarchy, path_text
 from converge_to_surprise.search.hypotheses import RoundRequest, Searched, deepen
 
 FIGURE = Path(__file__).parents[1] / "docs" / "assets" / "hypotheses.svg"
+NULL_FIGURE = FIGURE.with_name("hypotheses-null.svg")
 PICTURES = 5
 NODES = {
     "classes": "paired within classes",
@@ -82,6 +84,14 @@ def draw_null(axes: Axes) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--null", action="store_true", help="only the p-values, without the search of the made set")
+    given = parser.parse_args()
+    level = Figure(figsize=(5, 4), layout="constrained")
+    draw_null(level.subplots())
+    level.savefig(NULL_FIGURE, metadata={"Date": None})
+    if given.null:
+        return
     figure = Figure(figsize=(11, 5.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2.2, 1))
     draw_tree(left, *found_tree())

@@ -99,7 +99,8 @@ def measure(rounds: int, nodes: str, saved: Path | None) -> dict[str, Any]:
 def save_p_values(nodes: str, by_round: list[list[float]]) -> None:
     """Replace the p-values of these nodes: a row for each round with the logs of its tests."""
     kept = [row for row in rows.read_rows(P_VALUES) if row["nodes"] != nodes]
-    new = [{"nodes": nodes, "log_p": " ".join(f"{value:.4f}" for value in own)} for own in by_round]
+    command = rows.command()
+    new = [{"nodes": nodes, "log_p": " ".join(f"{p:.4f}" for p in own), "command": command} for own in by_round]
     rows.write_rows(P_VALUES, [*kept, *new])
 
 
