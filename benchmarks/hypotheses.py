@@ -1,27 +1,32 @@
-"""Rounds of hypotheses (paper, appendix A.1): is the tree that was made the tree that is found, what do rounds add on
-real pictures, and does the test keep its level where the hypothesis is true?
+"""Rounds of hypotheses (paper, appendix A.1): is the tree that was made the tree that is found, and what do rounds
+add on real pictures?
 
     python benchmarks/hypotheses.py made --seeds 5 [--refined]
-    python benchmarks/hypotheses.py real usps [--images 4000] [--seed 0]
-    python benchmarks/hypotheses.py real FILE.npz|FOLDER [--augmentation mnist]
+    python benchmarks/hypotheses.py real usps [--seed 0] [--n-clusters 5] [--runs FOLDER]
+    python benchmarks/hypotheses.py real FILE.npz|FOLDER [--backbone FILE.onnx --backbone-size 128]
     python benchmarks/hypotheses.py run RUN
-    python benchmarks/hypotheses.py null --rounds 20 [--nodes classes|clusters]
 
-One row per run in benchmarks/results/hypotheses.csv; the p-values of ``null`` are in hypotheses-null.csv. Classes serve
-for evaluation only. ``null`` pairs view i of one digit with view j of another digit of the same class: white squares of
-the chessboard from one picture, black ones from the other. Given the class the views are then independent.
+``real`` is `cts fit` as a user calls it, with one thread, and then all rounds. ``--n-clusters`` makes the first search
+too coarse on purpose. The runs stay in ``--runs`` for benchmarks/hypotheses_pictures.py; a run that is there already is
+only deepened. ``run`` deepens a copy of any finished run. Subsets such as fashion.npz and mnist-fashion.npz are those
+of benchmarks/zoo_sets.py. CPU seconds are those of one thread, with reading the images; ``round_cpu`` is the most
+expensive round, the features of all views counted with the first.
+
+One row per run in benchmarks/results/hypotheses.csv. Classes serve for evaluation only. The level of the test is
+measured by benchmarks/hypotheses_null.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
+import resource
 import shutil
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import rows
@@ -29,29 +34,22 @@ import torch
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Stage, presets
-from converge_to_surprise.config.images import ImageOptions
 from converge_to_surprise.config.kinds import for_kind
 from converge_to_surprise.config.presets import canonical
-from converge_to_surprise.core import conditional
 from converge_to_surprise.core.metrics import adjusted_rand_index, normalized_mutual_information
 from converge_to_surprise.core.picture_kind import picture_kind
-from converge_to_surprise.core.views import chessboard
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.synthetic import nested_images
-from converge_to_surprise.model import model_file
 from converge_to_surprise.model.cluster_model import Model
-from converge_to_surprise.model.hierarchy import Hierarchy, path_text
+from converge_to_surprise.model.hierarchy import Hierarchy, parse_path, path_text
+from converge_to_surprise.model.hierarchy import Path as TreePath
 from converge_to_surprise.runs.deepening import deepen_run
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.hypothesis_table import hypothesis_rows
-from converge_to_surprise.search.hypotheses import LEVEL, RoundRequest, Searched, deepen, next_round
-from converge_to_surprise.search.node_split import MIN_BOUNDARY
+from converge_to_surprise.search.hypotheses import RoundRequest, Searched, deepen
 from converge_to_surprise.search.restarts import Restarts
 
 FILE = rows.RESULTS / "hypotheses.csv"
-PAIRED = 100
-"""Images of each digit whose views are paired anew."""
-P_VALUES = rows.RESULTS / "hypotheses-null.csv"
 MADE = 800
 """Images of the made set."""
 SHORT = ("graph 1=graph:40", "search 1=relaxed:25", "graph 2=graph:20", "search 2=relaxed:40", "merge=merge:1")
@@ -91,10 +89,7 @@ def measure(name: str, images: Tensor, classes: np.ndarray[Any, Any], config: Co
     table = hypothesis_rows(tree, searched.first_nats(), leaves, model.n_clusters, known)
     numbers = {path: number for number, path in enumerate(sorted(set(leaves)))}
     labels = np.array([numbers[path] for path in leaves])
-    for node in tree.nodes:
-        inside = known[[leaf[: len(node.path)] == node.path for leaf in leaves]]
-        held = dict(zip(*np.unique(inside, return_counts=True), strict=True))
-        print(" ", path_text(node.path), node.outcome, node.n_children, f"phi {node.boundary:.2f}", held, flush=True)
+    show_nodes(tree, leaves, known)
     return {
         "what": "tree",
         "set": name,
@@ -124,114 +119,97 @@ def made(seed: int, refined: bool) -> dict[str, Any]:
     return measure("made, refined" if refined else "made", images, truth, config)
 
 
-def real(source: str, seed: int, most: int, augmentation: str) -> dict[str, Any]:
-    """A data set by name, a file or a folder whose folders are classes; the first ``most`` in a random order."""
-    options = ImageOptions(labels="from-folders" if Path(source).is_dir() else "none")
-    store = datasets.load(source, None, options).train
-    assert store.labels is not None
-    chosen = np.sort(np.random.default_rng(0).permutation(len(store))[:most])
-    images = store.images[torch.from_numpy(chosen)]
-    config = configured(images, seed, canonical(source) or augmentation)
-    return measure(canonical(source) or Path(source).stem, images, store.labels[chosen], config)
+def fit(source: str, run: Path, options: argparse.Namespace, seed: int) -> float | None:
+    """`cts fit` into a folder, and its CPU seconds; None if the run is there already."""
+    if (run / "result.json").is_file():
+        return None
+    words: list[Any] = ["--seed", seed, "--threads", 1, "--no-report"]
+    words += ["--labels", "from-folders"] if Path(source).is_dir() else []
+    words += ["--n-clusters", options.n_clusters] if options.n_clusters else []
+    words += ["--backbone", options.backbone] if options.backbone else []
+    words += ["--backbone-size", options.backbone_size] if options.backbone_size else []
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    rows.cts("fit", source, "--out", run, *words)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
 
 
-def deepened(folder: Path) -> dict[str, Any]:
+def real(source: str, options: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """A data set by name, a file or a folder whose folders are classes: a run and its rounds."""
+    name = (canonical(source) or Path(source).stem) + (" on EfficientNet features" if options.backbone else "")
+    name += f", cut at {options.n_clusters}" if options.n_clusters else ""
+    with tempfile.TemporaryDirectory() as place:
+        folder = (options.runs or Path(place)) / f"{name.replace(' on EfficientNet features', '-bank')}-{seed}"
+        folder = folder.with_name(folder.name.replace(", cut at ", "-cut"))
+        spent = fit(source, folder, options, seed)
+        return {**deepened(RunFolder(folder)), "set": name, "seed": seed, "search_cpu": spent}
+
+
+def copied(folder: Path) -> dict[str, Any]:
     """A copy of a finished run with everything that its rounds find."""
     with tempfile.TemporaryDirectory() as place:
         run = RunFolder(Path(shutil.copytree(folder, Path(place) / "run")))
-        description = run.description()
-        dataset = datasets.load(description.source, None, description.reading, shape=description.shape)
-        began = time.perf_counter()
-        found = deepen_run(run, dataset, RoundRequest())
+        return {**deepened(run), "set": folder.name}
+
+
+def deepened(run: RunFolder) -> dict[str, Any]:
+    """All rounds of a finished run, and their table."""
+    description = run.description()
+    dataset = datasets.load(description.source, None, description.reading, shape=description.shape)
+    marks, began = [time.process_time()], time.perf_counter()
+    found = deepen_run(run, dataset, RoundRequest(), lambda _: marks.append(time.process_time()))
+    seconds = time.perf_counter() - began
     table = found.table["rounds"]
-    for node in found.tree.nodes:
-        print(" ", path_text(node.path), node.outcome, node.n_children, f"phi {node.boundary:.2f}", flush=True)
+    with run.labels.open(newline="", encoding="utf-8") as lines:
+        labels = list(csv.DictReader(lines))
+    show_nodes(found.tree, [parse_path(row["leaf"]) for row in labels], dataset.train.labels)
     known = [row["nmi"] for row in table if row["nmi"] is not None]
+    scores = {}
+    if dataset.train.labels is not None:
+        for name, column in (("first", "cluster"), ("leaves", "leaf")):
+            numbers = np.unique([row[column] for row in labels], return_inverse=True)[1]
+            scores[f"ari_{name}"] = adjusted_rand_index(numbers, dataset.train.labels)
     return {
-        "what": "tree", "set": folder.name, "seed": description.config.seed, "images": description.images,
+        "what": "tree", "seed": description.config.seed, "images": description.images,
+        "classes": len(set((dataset.train.labels if dataset.train.labels is not None else np.zeros(0)).tolist())),
         **{name: " ".join(f"{row[name]:.0f}" for row in table) for name in ("tried", "splits", "leaves", "nats")},
-        "nmi": " ".join(f"{value:.4f}" for value in known), "nmi_leaves": known[-1] if known else None,
-        "finished": int(found.tree.finished), "rounds_seconds": round(time.perf_counter() - began, 1),
+        "nmi": " ".join(f"{value:.4f}" for value in known), "nmi_leaves": known[-1] if known else None, **scores,
+        "finished": int(found.tree.finished), "rounds_seconds": round(seconds, 1),
+        "rounds_cpu": round(marks[-1] - marks[0], 1), "round_cpu": round(float(np.diff(marks).max()), 1),
     }  # fmt: skip
 
 
-def composite(images: Tensor, rng: np.random.Generator) -> Tensor:
-    """Every image with the black squares of another one."""
-    partner = torch.from_numpy(rng.permutation(len(images)))
-    return torch.where(chessboard(*images.shape[2:]), images, images[partner])
-
-
-def null(rounds: int, nodes: str, saved: Path | None) -> dict[str, Any]:
-    """The level of the test: rounds on newly paired images of all ten digits, on features that were trained on the
-    digits themselves. ``nodes``: given the class, for which H1 is true, or the clusters found. ``saved``: a model of
-    the digits that `cts fit digits` made, to save its search.
-    """
-    store = datasets.load("digits").train
-    assert store.labels is not None
-    if saved is None:
-        model, _ = search(store.images, configured(store.images, 0, "digits"))
-    else:
-        model = model_file.load(saved)[0]
-    logs: list[float] = []
-    rejected = splits = 0
-    began = time.perf_counter()
-    torch.set_num_threads(1)
-    for number in range(rounds):
-        rng = np.random.default_rng(number)
-        chosen = [rng.permutation(np.flatnonzero(store.labels == digit))[:PAIRED] for digit in range(10)]
-        mixed = torch.cat([composite(store.images[torch.from_numpy(few)], rng) for few in chosen])
-        searched = Searched.of(replace(model, config=replace(model.config, seed=number)), mixed)
-        if nodes == "classes":
-            searched = searched._replace(numbers=torch.arange(10).repeat_interleave(PAIRED))
-        with patch.object(conditional, "holm", list):  # each test alone; the correction is made below
-            found = next_round(searched, Hierarchy(), RoundRequest()).nodes
-        tried = [node for node in found if node.outcome not in ("too few images", "one group")]
-        corrected = conditional.holm([node.log_p for node in tried])
-        logs += [node.log_p for node in tried]
-        rejected += sum(value <= np.log(LEVEL) for value in corrected)
-        holding = zip(corrected, tried, strict=True)
-        splits += sum(value <= np.log(LEVEL) and node.boundary >= MIN_BOUNDARY for value, node in holding)
-        print(f"{number + 1} rounds, {len(logs)} tests: {rejected} reject, {splits} split", flush=True)
-        _save_p_values(nodes, logs)
-    small = {f"p_{level}": float(np.mean(np.array(logs) <= np.log(level))) for level in (0.01, 0.05, 0.2)}
-    return {
-        "what": "null", "set": f"digits, paired within {nodes}", "seed": 0, "images": 10 * PAIRED, "trials": rounds,
-        "tried": len(logs), "rejected": rejected, "splits": splits, **small,
-        "rounds_seconds": round(time.perf_counter() - began, 1),
-    }  # fmt: skip
-
-
-def _save_p_values(nodes: str, logs: list[float]) -> None:
-    found = rows.read_rows(P_VALUES) if P_VALUES.is_file() else []
-    kept = [row for row in found if row["nodes"] != nodes]
-    rows.write_rows(
-        P_VALUES, [*kept, *({"nodes": nodes, "log_p": round(value, 6), "command": rows.command()} for value in logs)]
-    )
+def show_nodes(tree: Hierarchy, leaves: list[TreePath], classes: np.ndarray[Any, Any] | None) -> None:
+    """What came of every node, and the classes of the images in each of its parts."""
+    for node in tree.nodes:
+        print(" ", path_text(node.path), node.outcome, node.n_children, f"phi {node.boundary:.2f}", flush=True)
+        for child in (node.path, *tree.children.get(node.path, ())):
+            if classes is not None:
+                inside = classes[[leaf[: len(child)] == child for leaf in leaves]]
+                held = zip(*np.unique(inside, return_counts=True), strict=True)
+                print("     ", path_text(child), {int(one): int(count) for one, count in held}, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("made", "real", "run", "null"))
+    parser.add_argument("what", choices=("made", "real", "run"))
     parser.add_argument("source", nargs="?")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--images", type=int, default=10**9)
-    parser.add_argument("--augmentation", default="auto")
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--model", type=Path)
+    parser.add_argument("--n-clusters", type=int)
+    parser.add_argument("--backbone")
+    parser.add_argument("--backbone-size", type=int)
+    parser.add_argument("--runs", type=Path)
     parser.add_argument("--refined", action="store_true")
-    parser.add_argument("--nodes", choices=("classes", "clusters"), default="classes")
     parser.add_argument("--save", type=Path, default=FILE)
     given = parser.parse_args()
     for seed in range(given.seed, given.seed + given.seeds):
         if given.what == "made":
             row = made(seed, given.refined)
         elif given.what == "run":
-            row = deepened(Path(given.source))
-        elif given.what == "null":
-            row = null(given.rounds, given.nodes, given.model)
+            row = copied(Path(given.source))
         else:
-            row = real(given.source, seed, given.images, given.augmentation)
+            row = real(given.source, given, seed)
         print(row, flush=True)
         rows.append_rows(given.save, [row])
 

@@ -1,18 +1,19 @@
-"""The figure of docs/explanation/hypotheses.md: the tree that is found in the made set, and p-values where H1 is true.
+"""The figures of docs/explanation/hypotheses.md: the tree that is found in the made set, and p-values where H1 is true.
 
-    python benchmarks/hypotheses_figure.py
+    python benchmarks/hypotheses_figure.py [--null]
 
-The p-values are those of ``benchmarks/hypotheses.py null``; the made set is searched anew (seed 0).
+The p-values are those of benchmarks/hypotheses_null.py; the made set is searched anew (seed 0).
 """
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from pathlib import Path
 
 import hypotheses
+import hypotheses_null
 import numpy as np
-import rows
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -22,7 +23,14 @@ from converge_to_surprise.model.hierarchy import Hierarchy, path_text
 from converge_to_surprise.search.hypotheses import RoundRequest, Searched, deepen
 
 FIGURE = Path(__file__).parents[1] / "docs" / "assets" / "hypotheses.svg"
+NULL_FIGURE = FIGURE.with_name("hypotheses-null.svg")
 PICTURES = 5
+NODES = {
+    "classes": "paired within classes",
+    "clusters": "within clusters found",
+    "assigned": "the same, assigned anew",
+}
+"""The kinds of trials of benchmarks/hypotheses_null.py."""
 
 
 def found_tree() -> tuple[np.ndarray, list[tuple[int, ...]], Hierarchy]:
@@ -64,20 +72,26 @@ def draw_tree(axes: Axes, images: np.ndarray, leaves: list[tuple[int, ...]], tre
 
 def draw_null(axes: Axes) -> None:
     """The share of trials with a p-value of at most p."""
-    for nodes in ("classes", "clusters"):
-        found = [float(row["log_p"]) for row in rows.read_rows(hypotheses.P_VALUES) if row["nodes"] == nodes]
-        if found:
-            axes.plot(
-                np.exp(np.sort(found)), np.arange(1, len(found) + 1) / len(found), label=f"{nodes}, {len(found)} tests"
-            )
+    for nodes, label in NODES.items():
+        found = np.exp(np.sort(hypotheses_null.read_p_values(nodes)))
+        if len(found):
+            axes.plot(found, np.arange(1, len(found) + 1) / len(found), label=f"{label}, {len(found)} tests")
     axes.plot([0, 1], [0, 1], color="gray", lw=0.8)
     axes.set(
         xlabel="p", ylabel="share of tests with a p-value up to p", title="where H1 is true", xlim=(0, 1), ylim=(0, 1)
     )
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper left")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--null", action="store_true", help="only the p-values, without the search of the made set")
+    given = parser.parse_args()
+    level = Figure(figsize=(5, 4), layout="constrained")
+    draw_null(level.subplots())
+    level.savefig(NULL_FIGURE, metadata={"Date": None})
+    if given.null:
+        return
     figure = Figure(figsize=(11, 5.2), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(2.2, 1))
     draw_tree(left, *found_tree())

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import hypotheses_tables
 import numpy as np
 import pandas as pd
 import rows
@@ -369,6 +370,10 @@ TABLES: dict[str, Callable[[Path], str]] = {
         )
     },
     **{name: speed(name) for name in SPEED},
+    "hypotheses": hypotheses_tables.rounds,
+    "hypotheses-coarse": hypotheses_tables.coarse,
+    "hypotheses-cost": hypotheses_tables.cost,
+    "hypotheses-level": hypotheses_tables.level,
 }
 
 

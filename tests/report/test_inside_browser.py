@@ -15,11 +15,14 @@ from support.digit_run import make_run, write_source
 from support.known_trees import with_tree
 
 from converge_to_surprise import cli
+from converge_to_surprise.config.storage import write_json
 from converge_to_surprise.data import datasets
 from converge_to_surprise.model import model_file
 from converge_to_surprise.report.page import write_report
 from converge_to_surprise.runs.folder import RunFolder
+from converge_to_surprise.runs.hypothesis_table import Row
 from converge_to_surprise.runs.load import load_model
+from converge_to_surprise.runs.result import read_result
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WAIT = 120_000
@@ -35,6 +38,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     found = make_run(folder / "run", source)
     store = datasets.load(str(source)).train
     model_file.save(found.model, with_tree(load_model(found.path), store.images))
+    rounds = [(0, 1, 1, 5, 300.4, None), (1, 5, 0, 5, 0.0, None)]
+    table = {"rounds": [Row(*row)._asdict() for row in rounds], "nodes": [], "finished": True}
+    write_json(found.result, read_result(found.result) | {"hypotheses": table})
     write_report(found, store)
     return found
 
@@ -92,10 +98,28 @@ def test_every_node_is_in_the_tree_with_its_size_and_reason(tab: Any, run: RunFo
     assert "no further surprise found" in tab.inner_text("#inside-ending")
     label = tab.locator('#inside-tree [data-path="0"]').get_attribute("aria-label")
     assert "its parts explain 20 nats" in label
+    assert "20 nats" in tab.locator('#inside-tree [data-path="0"]').text_content()
     tab.locator('#inside-tree [data-path="1"]').focus()
     tab.keyboard.press("Enter")
     assert parts(tab) == ["1"]
     assert "but gradually" in tab.inner_text("#inside-why")
+    assert "97% of 10 images" in tab.inner_text("#inside-why")
+    assert "chance alone gives 52%" in tab.inner_text("#inside-why")
+    # Among its neighbors: down to cluster 2, up again, and from the first to the last.
+    tab.keyboard.press("ArrowDown")
+    assert parts(tab) == ["2"]
+    tab.keyboard.press("ArrowUp")
+    tab.keyboard.press("ArrowUp")
+    assert parts(tab) == ["0/0", "0/1"]
+    tab.keyboard.press("ArrowUp")
+    assert parts(tab) == [str(len([path for path in by_path if "/" not in path]) - 1)]
+
+
+def test_the_page_shows_how_much_each_assumption_explains(tab: Any) -> None:
+    tab.click("#inside details summary")
+    lines = tab.eval_on_selector_all("#inside-rounds tbody tr", "all => all.map((one) => one.innerText)")
+    assert lines[0].split("\t") == ["H0: pixels are noise – rejected", "1", "1", "5", "300"]
+    assert lines[1].startswith("H1: given its cluster, an image is noise – not rejected")
 
 
 def test_a_name_of_a_part_is_kept_and_saved(tab: Any, run: RunFolder, tmp_path: Path) -> None:

@@ -65,6 +65,6 @@ def with_tree(model: Model, images: Tensor) -> Model:
     features, numbers = outputs.features.float(), model.numbers[outputs.winner]
     first = halved(features[numbers == 0], (0,))
     inside = features[(numbers == 0) & (first.labels(features) == 1)]
-    node = Node((0,), 1, 30, 10, "split", 2, -30.0, 0.9, 1.0, 20.0, 0.5, 1.9)
+    node = Node((0,), 1, 30, 10, "split", 2, -30.0, 0.9, 1.0, 20.0, 0.5, 1.9, 0.97, 0.52, 0.5)
     nodes = (node, node._replace(path=(1,), outcome="weak boundary"), node._replace(path=(0, 1), round=2))
     return replace(model, hierarchy=Hierarchy((first, halved(inside, (0, 1))), nodes, True))

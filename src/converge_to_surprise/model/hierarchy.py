@@ -67,6 +67,12 @@ class Node(NamedTuple):
     """S of the sub-clusters within the node; 0 if there are none."""
     orderliness: float
     """Ω of the sub-clusters within the node; 1 if there are none."""
+    views_agree: float = 0.0
+    """Fraction of the held-out images whose two views show the same sub-cluster; 0 in models of before it was kept."""
+    by_chance: float = 0.0
+    """The fraction that independent views with the same shares of sub-clusters would give."""
+    needed: float = 0.0
+    """phi that the weakest boundary had to reach."""
 
     @property
     def is_split(self) -> bool:

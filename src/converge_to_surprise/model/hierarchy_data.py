@@ -68,13 +68,15 @@ def _path(text: Any) -> Path:
 
 
 def _node(data: Any, known: set[Path]) -> Node:
-    require(isinstance(data, dict) and data.keys() == set(Node._fields), "node")
+    fields = set(Node._fields)
+    require(isinstance(data, dict) and fields - set(Node._field_defaults) <= data.keys() <= fields, "node")
     node = Node(**(data | {"path": _path(data["path"])}))
     require(node.path in known and node.outcome in get_args(Outcome), "node")
     counts = (node.round, node.images, node.held_out, node.n_children)
     require(all(is_count(value) and value >= 0 for value in counts) and node.round >= 1, "node")
-    measures = (node.log_p, node.boundary, node.agreement, node.nats, node.surprise, node.orderliness)
+    measures = (node.log_p, node.boundary, node.agreement, node.nats, node.surprise, node.orderliness, node.needed)
     require(all(is_number(value) for value in measures), "node")
+    require(all(is_number(value) and 0 <= value <= 1 for value in (node.views_agree, node.by_chance)), "node")
     return node
 
 

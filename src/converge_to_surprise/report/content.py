@@ -165,7 +165,7 @@ def _clustering(run: RunFolder, model: Model, data: ImageData, pictures: Picture
         "cells": cells(data, classes),
         "levels": levels(model, data, classes),
         "tree": tree(model),
-        "hierarchy": subcluster_tree(model, data.leaf),
+        "hierarchy": subcluster_tree(model, data.leaf, _rounds(run)),
         "map": place.method,
         "images": images,
         "classes": None if classes is None else _class_names(pictures.source, store, classes),
@@ -180,6 +180,15 @@ def _clustering(run: RunFolder, model: Model, data: ImageData, pictures: Picture
             for panel in found
         ],
     }  # fmt: skip
+
+
+def _rounds(run: RunFolder) -> list[dict[str, Any]]:
+    """The table of rounds of a finished run; empty if it has none or is damaged."""
+    try:
+        found = read_result(run.result).get("hypotheses") if run.result.is_file() else None
+    except ValueError:
+        return []
+    return [] if found is None else list(found["rounds"])
 
 
 def _duplicates(run: RunFolder, pictures: Pictures, thorough: bool) -> list[DuplicateGroup]:

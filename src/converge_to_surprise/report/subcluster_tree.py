@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,10 @@ def shown_paths(model: Model) -> list[tuple[int, ...]]:
     return sorted(path for path in model.paths if len(path) > 1 or path[0] < model.n_clusters)
 
 
-def subcluster_tree(model: Model, leaves: Integers | None) -> dict[str, Any] | None:
-    """Every node with its size, what its split explains, and why it was split or not."""
+def subcluster_tree(
+    model: Model, leaves: Integers | None, rounds: Sequence[dict[str, Any]] = ()
+) -> dict[str, Any] | None:
+    """Every node with its size, what its split explains, and why it was split or not. ``rounds``: as in result.json."""
     tree = model.hierarchy
     if tree is None or leaves is None:
         return None
@@ -58,4 +61,4 @@ def subcluster_tree(model: Model, leaves: Integers | None) -> dict[str, Any] | N
                 "why": "No sub-clusters were searched in it." if tried is None else why(tried),
             }
         )
-    return {"nodes": nodes, "ending": ending(tree), "names": dict(model.node_names)}
+    return {"nodes": nodes, "ending": ending(tree), "names": dict(model.node_names), "rounds": list(rounds)}

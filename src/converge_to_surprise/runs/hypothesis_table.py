@@ -78,32 +78,36 @@ def ending(tree: Hierarchy) -> str:
 
 
 def why(node: Node) -> str:
-    """Why a node was split or not, in one plain sentence."""
-    parts = f"{node.n_children} parts"
+    """Why a node was split or not, for a reader without statistics: what was counted, and what chance would give."""
     if node.outcome == "too few images":
         return f"Not searched: {node.images} images are too few to find parts and to test them."
     if node.outcome == "one group":
         return "Not split: every attempt to divide it put all of its images together."
+    counted, held = _counted(node), _held(node)
     if node.outcome == "no surprise":
-        return (
-            "Not split: on images that the search did not see, the two views of an image agree on the parts no more "
-            f"often than chance allows (p = {p_text(node.log_p)})."
-        )
+        return f"Not split: the parts may be an accident. {counted}: no more than luck allows."
     if node.outcome == "weak boundary":
-        return (
-            f"Not split: its images do differ (p = {p_text(node.log_p)}), but gradually. Slightly turned or cropped, "
-            f"too many change sides (boundary {node.boundary:.2f} of 1)."
-        )
+        changing = f"But slightly turned or cropped, too many change sides ({held})."
+        return f"Not split: its images do differ, but gradually. {counted}. {changing}"
     if node.outcome == "by hand":
-        return (
-            f"Split into {parts} by hand (p = {p_text(node.log_p)}, boundary {node.boundary:.2f} of 1); the run itself "
-            "asks for p below 0.01 and a boundary that holds."
-        )
-    return (
-        f"Split into {parts}: the two views of {node.held_out} images that the search did not see agree on the parts "
-        f"far more often than chance allows (p = {p_text(node.log_p)}), and turned or cropped images stay on their "
-        f"side (boundary {node.boundary:.2f})."
-    )
+        return f"Split into {node.n_children} parts by hand. {counted}; {held}. The run itself asks for p below 0.01."
+    staying = f"Turned or cropped, the images stay on their side ({held})."
+    return f"Split into {node.n_children} parts. {counted}: far more than luck allows. {staying}"
+
+
+def _counted(node: Node) -> str:
+    """How often the two views agree, and how often they would by chance."""
+    p = f"p = {p_text(node.log_p)}"
+    if node.views_agree == 0:
+        return f"The two views of {node.held_out} images that the search did not see were compared ({p})"
+    agree, chance = (f"{value:.0%}" for value in (node.views_agree, node.by_chance))
+    test = f"In {agree} of {node.held_out} images that the search did not see, both views show the same part"
+    return f"{test}; chance alone gives {chance} ({p})"
+
+
+def _held(node: Node) -> str:
+    needed = f"; {node.needed:.2f} is needed" if node.needed > 0 else ""
+    return f"boundary {node.boundary:.2f} of 1{needed}"
 
 
 def p_text(log_p: float) -> str:

@@ -126,12 +126,13 @@ def next_round(searched: Searched, hierarchy: Hierarchy, request: RoundRequest) 
         heads = train_heads(searched.bank, nodes, config.relaxed.neighbor_prob, config.seed)
         trials = [try_node(searched.bank, heads, k, nodes[k], held[k], config) for k in range(len(paths))]
         corrected = conditional.holm([trial.log_p for trial in trials])
+        needed = STORED_BOUNDARY if config.views.stored else MIN_BOUNDARY
         for k, path in enumerate(paths):
             trial = trials[k]._replace(log_p=corrected[k])
-            outcome = judged(trial, request.by_hand, STORED_BOUNDARY if config.views.stored else MIN_BOUNDARY)
+            outcome = judged(trial, request.by_hand, needed)
             split = _split(searched.bank, heads, k, nodes[k], trial, path)
             tried = Tried(path, number, rows[path], held[k], trial, outcome)
-            found.append(_described(searched.bank, tried, split))
+            found.append(_described(searched.bank, tried, split)._replace(needed=needed))
             if outcome in ("split", "by hand"):
                 splits.append(split)
     order = sorted(found, key=lambda node: node.path)
@@ -218,7 +219,7 @@ def _described(bank: ViewBank, tried: Tried, split: Split) -> Node:
         order = float(surprise.orderliness(surprise.joint_counts(*sides, trial.n_children)))
     return Node(
         path, number, len(rows), len(held_out), outcome, trial.n_children, trial.log_p, trial.boundary, trial.agreement,
-        nats, score, order,
+        nats, score, order, trial.views_agree, trial.by_chance,
     )  # fmt: skip
 
 

@@ -46,6 +46,8 @@ class NodeTrial(NamedTuple):
     """phi of the weakest boundary between its sub-clusters on held-out images under strong augmentation."""
     views_agree: float
     """Fraction of the held-out images whose views agree on the sub-cluster."""
+    by_chance: float = 1.0
+    """The fraction that independent views with the same shares would give."""
 
 
 NOTHING = NodeTrial(1, 0, [0] * OUTPUTS, 0.0, 0.0, 0.0, 1.0)
@@ -78,6 +80,7 @@ def try_node(
         log_p_value(counts),
         float(weakest),
         float(surprise.agreement(counts)),
+        float((counts.first.double() * counts.second.double()).sum()) / counts.total**2,
     )
 
 

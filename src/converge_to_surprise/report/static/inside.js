@@ -1,6 +1,6 @@
 // What is inside the clusters: the tree of sub-clusters, one node at a time, with pictures and the reason for its split.
 
-const ICICLE = { row: 34, gap: 2, least: 30 };
+const ICICLE = { row: 34, gap: 2, least: 30, letter: 6.6 };
 const inside = { at: -1 };  // the node that is shown; -1: all clusters
 
 const subtree = () => clustering().hierarchy;
@@ -37,17 +37,21 @@ function trail() {
     ...steps.flatMap((index) => ["›", button(nodeName(index), index)]));
 }
 
+const whyLine = (node) => { const line = make("p", { class: "why" }); fillSentence(line, node.why); return line; };
+
 /** One part: its pictures, its size, whether it can be opened, and why not if not. */
 function partCard(index) {
   const node = subtree().nodes[index];
   const covers = stacked(imagesOfNode(index));
+  const random = someOf(covers, 2 * STRIP);
   const opens = node.children.length > 0;
   return make("article", { class: "card", "data-node": node.path, tabindex: -1 },
     make("header", {}, make("h3", {}, nodeName(index)), make("span", { class: "quiet" }, node.path), make("span", { class: "size" }, images(node.size))),
-    make("p", { class: "facts" }, natsWords(node)),
-    make("p", { class: "why" }, node.why),
+    opens ? make("p", { class: "facts" }, `${node.children.length} parts; ${natsWords(node)}`) : null,
+    whyLine(node),
     strip("typical", covers.slice(0, STRIP)),
-    strip("random", someOf(covers, STRIP)),
+    strip("random", random.slice(0, STRIP)),
+    random.length > STRIP ? strip("", random.slice(STRIP)) : null,
     make("footer", {},
       opens ? make("button", { type: "button", class: "open-node", onclick: () => openNode(index), "aria-label": `Open ${nodeName(index)}` }, "Open") : null,
       node.parent >= 0 ? nameField(node) : null));
@@ -67,6 +71,15 @@ function nameField(node) {
   return field;
 }
 
+/** What is written on a bar: as much of name, path and nats as there is room for. */
+function barText(index, room) {
+  const node = subtree().nodes[index];
+  const nats = node.children.length ? ` · ${count(Math.round(node.nats))} nats` : "";
+  const own = state.leafNames[node.path] ?? (node.parent < 0 ? state.edits[Number(node.path)]?.name : undefined);
+  const name = own ? `${node.path} ${own}` : node.path;
+  return [`${name}${nats}`, name, node.path].find((text) => text.length * ICICLE.letter + 10 < room) ?? "";
+}
+
 /** All nodes as nested bars: width is the number of images, a row is a round deeper. */
 function icicle(width) {
   const { nodes } = subtree();
@@ -82,7 +95,7 @@ function icicle(width) {
       draw("title", {}, words),
       draw("rect", { x: from, y: depth(node) * ICICLE.row, width: Math.max(1, room - ICICLE.gap), height: ICICLE.row - ICICLE.gap, rx: 3 }));
     box.querySelector("rect").style.fill = look(Number(node.path.split("/")[0])).color;
-    if (room > ICICLE.least) box.append(draw("text", { x: from + 5, y: depth(node) * ICICLE.row + ICICLE.row / 2 + 4 }, node.path));
+    if (room > ICICLE.least) box.append(draw("text", { x: from + 5, y: depth(node) * ICICLE.row + ICICLE.row / 2 + 4 }, barText(index, room)));
     box.addEventListener("click", () => openNode(index));
     box.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); openNode(index); } });
     svg.append(box);
@@ -98,6 +111,24 @@ function icicle(width) {
   return svg;
 }
 
+/** How much each hypothesis explains, a line per round. */
+function roundsTable() {
+  const { rounds } = subtree();
+  if (!rounds.length) return "";
+  const cells = (tag, texts) => make("tr", {}, ...texts.map((text) => make(tag, tag === "th" ? { scope: "col" } : {}, text)));
+  const assumed = (row) => (row.round === 0 ? "H0: pixels are noise" : `H${row.round}: given its ${row.round === 1 ? "cluster" : "part"}, an image is noise`);
+  return make("table", { class: "rounds" }, make("thead", {}, cells("th", ["assumption", "clusters tried", "split", "parts then", "explained, nats"])),
+    make("tbody", {}, ...rounds.map((row) => cells("td", [`${assumed(row)} – ${row.splits ? "rejected" : "not rejected"}`,
+      count(row.tried), count(row.splits), count(row.leaves), count(Math.round(row.nats))]))));
+}
+
+/** The node before or after one among the parts of the same node. */
+function sibling(index, step) {
+  const { nodes } = subtree();
+  const all = nodes.map((_, place) => place).filter((place) => nodes[place].parent === nodes[index].parent);
+  return all[(all.indexOf(index) + step + all.length) % all.length];
+}
+
 function renderInside() {
   const seen = Boolean(subtree());
   show(find("inside"), seen);
@@ -109,7 +140,8 @@ function renderInside() {
   const shown = inside.at < 0 ? nodes.map((_, index) => index).filter((index) => nodes[index].parent < 0)
     : nodes[inside.at].children.length ? nodes[inside.at].children : [inside.at];
   fill(find("inside-trail"), trail());
-  find("inside-why").textContent = inside.at < 0 ? "Each cluster, and why it was split or not." : nodes[inside.at].why;
+  fillSentence(find("inside-why"), inside.at < 0 ? "Each cluster, and why it was split or not." : nodes[inside.at].why);
+  fill(find("inside-rounds"), roundsTable());
   fill(find("inside-parts"), ...shown.map(partCard));
 }
 
@@ -128,6 +160,11 @@ function startInside() {
       if (inside.at < 0) return;
       event.preventDefault();
       openNode(subtree().nodes[inside.at].parent);
+    }
+    const among = event.target.closest("#inside-tree, #inside-trail");  // elsewhere these keys scroll
+    if (among && inside.at >= 0 && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+      event.preventDefault();
+      openNode(sibling(inside.at, event.key === "ArrowDown" ? 1 : -1));
     }
     if (event.key === "ArrowRight") {
       const first = find("inside-parts").querySelector(".open-node");
