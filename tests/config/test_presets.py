@@ -135,6 +135,37 @@ def test_a_batch_never_exceeds_the_images() -> None:
             assert batch_size == 40
 
 
+def work(images: int) -> tuple[int, float]:
+    """Gradient steps of the fast preset, and how many images they see."""
+    config = resolve("fast", None, "mine", images, (1, 28, 28))
+    found = [step for step in steps(config, images) if step.kind != "merge"]
+    assert len(found) == count_steps(config, images) - 1
+    return len(found), sum(images / step.batches for step in found)
+
+
+def test_very_few_images_have_fewer_steps() -> None:
+    whole, _ = work(Config().relaxed.batch_size)
+    assert [work(images)[0] for images in (12, 60, 120)] == pytest.approx([whole / 5, whole / 2, whole], rel=0.02)
+    assert all(stage.epochs >= 1 for stage in resolve("fast", None, "mine", 2, (1, 28, 28)).schedule)
+
+
+@pytest.mark.parametrize(("images", "batch_size"), [(150, 75), (250, 75), (304, 75), (600, 120), (1000, 200)])
+def test_small_collections_have_smaller_batches_and_not_fewer_steps(images: int, batch_size: int) -> None:
+    whole, seen = work(5 * Config().relaxed.batch_size)
+    count, presented = work(images)
+    assert count >= 0.99 * whole
+    assert presented < 0.85 * seen
+    assert resolve("fast", None, "mine", images, (1, 28, 28)).relaxed.batch_size == batch_size
+
+
+@pytest.mark.parametrize("images", [1250, 5000, 60_000])
+def test_other_collections_have_batches_of_250(images: int) -> None:
+    config = resolve("fast", None, "mine", images, (1, 28, 28))
+    assert config.relaxed.batch_size == 250
+    wanted = [round(steps * 250 / images) for pair in presets.ROUNDS for steps in pair]
+    assert [stage.epochs for stage in config.schedule[:-2]] == [max(1, epochs) for epochs in wanted]
+
+
 @pytest.mark.parametrize(("preset", "kind"), [("paper", "evolution"), ("fast", "graph")])
 def test_the_search_of_a_preset(preset: PresetName, kind: str) -> None:
     assert resolve(preset, None, "digits", 1797, (1, 8, 8)).schedule[0].kind == kind

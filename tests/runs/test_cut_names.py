@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +123,17 @@ def test_evaluate_respects_merges_noise_and_cuts(
     assert call("relabel", run, clusters_file(run, n_clusters=1)) == 0
     assert json.loads(evaluated(capsys, run, source, "--json"))["n_clusters_both"] == 1
     assert json.loads(evaluated(capsys, run, source, "--json", "--n-clusters", "8"))["n_clusters_both"] > 1
+
+
+def test_the_table_of_evaluate_has_the_sizes_of_the_predictions(
+    run: Path, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for cut in (2, 5, 8):
+        shown = evaluated(capsys, run, source, "--n-clusters", cut)
+        found = {int(number): int(size) for number, size in re.findall(r"│ +(\d+) │ +(\d+) │", shown)}
+        assert call("predict", run, source, "--n-clusters", cut, "--out", tmp_path / f"{cut}.csv") == 0
+        assert found == Counter(int(row["cluster"]) for row in table(tmp_path / f"{cut}.csv"))
 
 
 def test_a_name_is_kept_at_another_cut_where_the_cluster_is_the_same(run: Path, source: Path, tmp_path: Path) -> None:

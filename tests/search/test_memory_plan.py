@@ -92,8 +92,8 @@ def test_what_is_proposed_fits(
 def test_a_smaller_batch_is_proposed_where_it_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     images = (400, 1, 64, 64)
     config = config_of(images)
-    large = replace(config, relaxed=replace(config.relaxed, batch_size=400))
-    monkeypatch.setattr(memory_plan, "free_memory", lambda: estimate(images, config))
+    small, large = (replace(config, relaxed=replace(config.relaxed, batch_size=size)) for size in (250, 400))
+    monkeypatch.setattr(memory_plan, "free_memory", lambda: estimate(images, small))
     with pytest.raises(ValueError, match=r"give image_size \d+ or settings relaxed.batch_size 200$"):
         check_fit_memory(images, large)
 

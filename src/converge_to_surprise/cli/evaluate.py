@@ -38,7 +38,7 @@ def execute(command: Command, console: Console) -> None:
     from ..config.images import ImageOptions
     from ..data import datasets
     from ..data.listing import looks_like_classes
-    from ..model.assessment import assess
+    from ..model.assessment import evaluate
     from ..runs.folder import RunFolder
     from ..runs.load import load_annotated_model
     from .loading import load_images
@@ -50,7 +50,8 @@ def execute(command: Command, console: Console) -> None:
     options = ImageOptions(labels=labels, input=model.input)
     dataset = load_images(command.source, command.data_dir, options, console, model.shape)
     store = dataset.train if command.split == "train" else dataset.evaluation
-    assessment = assess(model, store.images, store.labels)
+    # The table is by both views, as the tables of fit and predict and the page are.
+    assessment = evaluate(model, model.run_all(store.images), store.labels, both=True)
     if command.json:
         print(json.dumps(assessment.scores()))
         return

@@ -40,6 +40,10 @@ COMMANDS = {
     "reproduce": "Run the paper's experiments beside the published results.",
 }
 """Every command and its summary. The module of a command has its name, a dataclass ``Command`` and ``execute``."""
+RESUMED = ("fit", "resume")
+"""Commands after whose failure a run can be continued."""
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of a full disk."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,20 +65,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        hint = "; free some space: `cts resume` then continues the run" if error.errno == errno.ENOSPC else ""
+        hint = f"; free some space: {_after_space(arguments[0])}" if error.errno in FULL else ""
         where = f"cannot use {error.filename}: " if error.filename else ""
         return fail(f"{where}{error.strerror or error}{hint}", 2)
     except (MemoryError, RuntimeError) as error:
         if not memory_ran_out(error):
             raise
         what = one_line(f" ({error})") if isinstance(error, MemoryError) and error.args else ""
-        hint = "if a run was begun, `cts resume` continues it where there is more memory"
+        hint = "close other programs, or run the command where there is more memory"
+        if arguments[0] in RESUMED:
+            hint = "if a run was begun, `cts resume` continues it where there is more memory"
         print(f"cts: there is not enough memory{what}; {hint}", file=sys.stderr)  # rich would need more memory
         return 2
     except WorkerLost as lost:
         return fail(f"{lost}; the run is saved: `cts resume` continues it", 1)
     except Interrupted as stop:
         return fail(f"stopped by {stop}; {stop.hint}", 128 + stop.signal_number)
+
+
+def _after_space(command: str) -> str:
+    """What to do when a full disk has space again."""
+    return "`cts resume` then continues the run" if command in RESUMED else "then run the same command again"
 
 
 def as_written(error: SettingError, arguments: Sequence[str]) -> str:

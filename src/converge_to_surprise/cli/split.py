@@ -33,8 +33,8 @@ class Command:
 
 def execute(command: Command, console: Console) -> None:
     from ..model.hierarchy import parse_path, path_text
-    from ..runs.annotations import undo_split
-    from ..runs.deepening import rewrite_tree, split_by_hand
+    from ..runs.annotations import without_split
+    from ..runs.deepening import split_by_hand, undo_split_by_hand
     from ..runs.folder import RunFolder
     from ..runs.hypothesis_table import why
     from .deepen import check_finished, images_of, write_page
@@ -43,9 +43,9 @@ def execute(command: Command, console: Console) -> None:
     path = parse_path(command.cluster)
     check_finished(run)
     if command.undo:
-        undo_split(run, path)
+        without_split(run, path)  # refuses a cluster that was not split before the images are read
         dataset = images_of(run, command.source, command.data_dir, console)
-        rewrite_tree(run, dataset)
+        undo_split_by_hand(run, dataset, path)
         say(console, f"undone; cluster {path_text(path)} is whole again")
     else:
         dataset = images_of(run, command.source, command.data_dir, console)

@@ -54,6 +54,14 @@ REFINE_STEPS = 150
 """Least number of steps of refining ..."""
 REFINE_EPOCHS = 3
 """... and of its epochs: all images have a share in the boundaries."""
+BATCHES = 5
+"""Batches of an epoch, at least, ..."""
+SMALLEST_BATCH = 75
+"""... if they have so many images."""
+FEW_FOR_STEPS = 120
+"""Fewer images have fewer steps, in proportion, ..."""
+LEAST_STEPS = 0.2
+"""... but no less than this share of them."""
 REFINE_TEMPERATURE = 0.1
 """Temperature of refining in the fast preset, four times that of the search."""
 
@@ -192,8 +200,9 @@ def _guided(config: Config, images: int) -> Config:
 
 
 def _relaxed(config: Config, images: int) -> Config:
-    batch_size = min(config.relaxed.batch_size, images)
-    schedule = _relaxed_schedule(ROUNDS, REFINE_STEPS, batch_size / images)
+    largest = config.relaxed.batch_size
+    batch_size = relaxed_batch(images, largest)
+    schedule = _relaxed_schedule(ROUNDS, REFINE_STEPS, _epochs_per_step(images, batch_size, largest))
     relaxed = replace(
         config.relaxed,
         batch_size=batch_size,
@@ -202,6 +211,27 @@ def _relaxed(config: Config, images: int) -> Config:
         grow=True,
     )
     return replace(config, schedule=schedule, relaxed=relaxed)
+
+
+def relaxed_batch(images: int, largest: int) -> int:
+    """Images per step of the relaxed search: a fifth of a small collection, because the number of steps counts there
+    and not their size.
+
+    >>> [relaxed_batch(images, 250) for images in (12, 150, 300, 600, 1250, 60_000)]
+    [12, 75, 75, 120, 250, 250]
+    """
+    return min(images, largest, max(SMALLEST_BATCH, -(-images // BATCHES)))
+
+
+def _epochs_per_step(images: int, batch_size: int, largest: int) -> float:
+    """Epochs for each of the steps that a large collection has.
+
+    Smaller batches do not change the number of steps: it is that of nearly equal batches of at most ``largest`` images.
+    Only very few images have fewer steps.
+    """
+    share = min(1.0, max(LEAST_STEPS, images / FEW_FOR_STEPS))
+    whole = min(images, largest) / images
+    return share * whole * (-(-images // largest) / -(-images // batch_size))
 
 
 def _relaxed_schedule(rounds: tuple[tuple[int, int], ...], refining: int, epochs_per_step: float) -> tuple[Stage, ...]:

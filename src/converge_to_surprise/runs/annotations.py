@@ -99,12 +99,17 @@ def add_split(run: RunFolder, path: TreePath) -> None:
 def undo_split(run: RunFolder, path: TreePath) -> None:
     """Take a split by hand, and those below it, out of effect. This too is a change that can be undone."""
     with run.locked():
-        splits = saved_tree_marks(run).splits
-        if path not in splits:
-            raise ValueError(f"cluster {path_text(path)} was not split by hand: there is nothing to undo")
-        kept = [path_text(one) for one in splits if one[: len(path)] != path]
+        kept = [path_text(one) for one in without_split(run, path).splits]
         before = read_json(run.annotations)
         _append(run, {name: before.get(name) for name in CONTENT} | {"splits": kept})
+
+
+def without_split(run: RunFolder, path: TreePath) -> TreeMarks:
+    """The marks as they would be without a split by hand and those below it."""
+    marks = saved_tree_marks(run)
+    if path not in marks.splits:
+        raise ValueError(f"cluster {path_text(path)} was not split by hand: there is nothing to undo")
+    return marks._replace(splits=[one for one in marks.splits if one[: len(path)] != path])
 
 
 def _append(run: RunFolder, content: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from ..model.hierarchy import Path as TreePath
 from ..search.hypotheses import RoundRequest, Searched, deepen
 from ..search.restarts import Fitted
 from ..search.threads import torch_threads
-from .annotations import add_split, saved_tree_marks
+from .annotations import TreeMarks, add_split, saved_tree_marks, undo_split, without_split
 from .features import prepare_again
 from .folder import RunFolder
 from .hypothesis_table import described_hypotheses, hypothesis_rows
@@ -70,17 +70,28 @@ def deepen_run(run: RunFolder, dataset: Dataset, request: RoundRequest, told: To
 def split_by_hand(run: RunFolder, dataset: Dataset, path: TreePath) -> Deepened:
     """Split one node as well as it can be split. A split that was undone is put into effect again."""
     with run.locked():
-        model = _whole_model(run)
-        known = [] if model.hierarchy is None else model.hierarchy.by_hand
-        if path in known and path not in saved_tree_marks(run).splits:
-            add_split(run, path)
-            return rewrite_tree(run, dataset)
-        found = deepen_run(run, dataset, RoundRequest(1, (path,), by_hand=True))
-        model = _whole_model(run)
-        if model.hierarchy is None or path not in model.hierarchy.by_hand:
-            raise ValueError(f"cluster {path_text(path)} cannot be split: {_why_not(found.tree, path)}")
+        marks = saved_tree_marks(run)
+        if path in marks.splits or path not in _by_hand(run):
+            found = deepen_run(run, dataset, RoundRequest(1, (path,), by_hand=True))
+            if path not in _by_hand(run):
+                raise ValueError(f"cluster {path_text(path)} cannot be split: {_why_not(found.tree, path)}")
+        # The mark comes last: if the disk is full before it, the same command can be repeated.
+        done = _rewrite_tree(run, dataset, marks._replace(splits=[*marks.splits, path]))
         add_split(run, path)
-        return rewrite_tree(run, dataset)
+        return done
+
+
+def undo_split_by_hand(run: RunFolder, dataset: Dataset, path: TreePath) -> None:
+    """Take a split by hand, and those below it, out of effect."""
+    with run.locked():
+        _rewrite_tree(run, dataset, without_split(run, path))
+        undo_split(run, path)
+
+
+def _by_hand(run: RunFolder) -> list[TreePath]:
+    """Every node that was ever split by hand."""
+    tree = _whole_model(run).hierarchy
+    return [] if tree is None else tree.by_hand
 
 
 def _why_not(tree: Hierarchy, path: TreePath) -> str:
@@ -90,15 +101,15 @@ def _why_not(tree: Hierarchy, path: TreePath) -> str:
     return "every attempt to divide it put all of its images together"
 
 
-def rewrite_tree(run: RunFolder, dataset: Dataset) -> Deepened:
-    """Write labels and result again, after the person's splits changed."""
+def _rewrite_tree(run: RunFolder, dataset: Dataset, marks: TreeMarks) -> Deepened:
+    """Write labels and result again, as they are with these splits of the person."""
     first = read_result(run.result).get("hypotheses")
-    return write_tree(run, dataset, 0.0 if first is None else float(first["rounds"][0]["nats"]))
+    return write_tree(run, dataset, 0.0 if first is None else float(first["rounds"][0]["nats"]), marks)
 
 
-def write_tree(run: RunFolder, dataset: Dataset, first_nats: float) -> Deepened:
-    """Write labels.csv and result.json with the tree as it is in effect."""
-    model = in_effect(run, _whole_model(run))
+def write_tree(run: RunFolder, dataset: Dataset, first_nats: float, marks: TreeMarks | None = None) -> Deepened:
+    """Write labels.csv and result.json with the tree as it is in effect, or would be with these marks."""
+    model = with_tree_marks(_whole_model(run), marks or saved_tree_marks(run))
     fitted = _fitted(run, model, dataset.train)
     tree = model.hierarchy or Hierarchy()
     prediction = model.interpret(fitted.outputs)

@@ -19,7 +19,15 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from ..config.storage import check_file_target, errors_name, flush_folder, read_csv, read_json, write_json
+from ..config.storage import (
+    check_file_target,
+    errors_name,
+    flush_folder,
+    read_csv,
+    read_json,
+    write_atomically,
+    write_json,
+)
 from ..data.cache import Progress
 from ..data.source import CHUNK, Source
 from ..distributed.group import current
@@ -232,15 +240,15 @@ def _quarantine(out: Path) -> Path:
 
 
 def _finish(part: _Part, quarantined: int) -> None:
+    """Write the list of skipped files, then the table: as long as it is missing, the same command can be repeated."""
+    quarantine = _quarantine(part.out)
+    if quarantined:
+        write_atomically(quarantine, [",".join(QUARANTINE_COLUMNS).encode() + b"\n", part.skipped.read_bytes()])
     if part.out.suffix.lower() == ".parquet":
         _to_parquet(part.table, part.out)
     else:
         os.replace(part.table, part.out)
-    quarantine = _quarantine(part.out)
-    if quarantined:
-        header = ",".join(QUARANTINE_COLUMNS).encode() + b"\n"
-        quarantine.write_bytes(header + part.skipped.read_bytes())
-    else:
+    if not quarantined:
         quarantine.unlink(missing_ok=True)
     part.remove()
     flush_folder(part.out.parent)
@@ -256,10 +264,13 @@ def _to_parquet(table: Path, out: Path) -> None:
     names = {name: pyarrow.string() for name in ("path", "name", "leaf")} | {"views_agree": pyarrow.bool_()}
     options = pyarrow.csv.ConvertOptions(column_types=names, true_values=["1"], false_values=["0"])
     parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
-    with (
-        pyarrow.csv.open_csv(table, convert_options=options, parse_options=parse) as reader,
-        pyarrow.parquet.ParquetWriter(temporary, reader.schema) as writer,
-    ):
-        for batch in reader:
-            writer.write_batch(batch)
-    os.replace(temporary, out)
+    try:
+        with (
+            pyarrow.csv.open_csv(table, convert_options=options, parse_options=parse) as reader,
+            pyarrow.parquet.ParquetWriter(temporary, reader.schema) as writer,
+        ):
+            for batch in reader:
+                writer.write_batch(batch)
+        os.replace(temporary, out)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ..config.storage import csv_bytes, write_atomically
+from ..config.storage import csv_bytes, errors_name, write_atomically
 from ..data.cache import Progress
 from ..data.skipped import SkippedFile
 from ..data.source import Source, SourceChunk
@@ -151,7 +151,7 @@ def carry_out(plan: Plan, source: Source, options: SortOptions, progress: Progre
             _write_tables(into, done, skipped)
             log.finish()
     except OSError as error:
-        where = f" ({error.filename2 or error.filename})" if error.filename else ""
+        where = f" ({error.filename})" if error.filename else ""
         raise ValueError(
             f"the sort was interrupted: {error.strerror or error}{where}; `cts sort --undo {into}` puts everything back"
         ) from None
@@ -161,11 +161,12 @@ def carry_out(plan: Plan, source: Source, options: SortOptions, progress: Progre
 def _place(item: Placed, source: Source, options: SortOptions) -> int | None:
     """Bring one image to its place; returns the bytes of a picture that had to be written."""
     entry, target, part = item.entry, options.into / item.entry.to, options.into / PART
-    if entry.origin is not None:
-        place(entry.origin, target, options.how, entry.state, part)
-        return None
-    assert source.array is not None
-    return write_png(source.array[int(item.name)].numpy(), target, part, entry.state.mtime_ns)
+    with errors_name(target):
+        if entry.origin is not None:
+            place(entry.origin, target, options.how, entry.state, part)
+            return None
+        assert source.array is not None
+        return write_png(source.array[int(item.name)].numpy(), target, part, entry.state.mtime_ns)
 
 
 def folder_name(model: Model, cluster: int) -> str:

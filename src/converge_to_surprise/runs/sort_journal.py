@@ -81,8 +81,8 @@ class Writer:
     def begin(cls, into: Path, how: How, entries: Sequence[Entry]) -> Iterator[Writer]:
         """Write the whole plan and flush it to disk; after that the sort may be interrupted at any moment."""
         path = into / JOURNAL
-        with path.open("x", encoding="utf-8") as file:
-            try:
+        try:
+            with path.open("x", encoding="utf-8") as file:  # closing it can fail too
                 head = {"format": FORMAT, "version": VERSION, "into": os.path.realpath(into), "how": how}
                 file.write(json.dumps({**head, "files": len(entries)}) + "\n")
                 for entry in entries:
@@ -90,11 +90,12 @@ class Writer:
                 file.write(BEGUN)
                 file.flush()
                 os.fsync(file.fileno())
-            except OSError as error:
-                path.unlink()
-                raise ValueError(f"cannot write {path}: {error.strerror}; nothing was sorted") from None
-            flush_folder(into)
-            flush_folder(into.parent)
+        except OSError as error:
+            path.unlink(missing_ok=True)
+            raise ValueError(f"cannot write {path}: {error.strerror}; nothing was sorted") from None
+        flush_folder(into)
+        flush_folder(into.parent)
+        with path.open("a", encoding="utf-8") as file:
             yield cls(file)
 
     def note(self, what: str, number: int, value: int = 0) -> None:
