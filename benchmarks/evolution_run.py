@@ -1,20 +1,23 @@
 """The paper's search from its first update to its last on real images, at the size of a small machine.
 
     python benchmarks/evolution_run.py [--data digits|usps] [--search evolution|guided|relaxed] [--variant full|...]
-        [--seeds 1 2 3] [--threads 1] [--folder runs/evolution]
+        [--seeds 1 2 3] [--initializations 0] [--threads 1] [--folder runs/evolution]
 
 The algorithm is the paper's: mirrored pairs, centered ranks, the surprise of hard labels, the ramp, and training on the
 surprising clusters with median balance. Network, population, step sizes and schedule are those of the fast preset
 (``cts fit digits --search evolution``), found on seed 0 of the digits. ``guided`` is guided evolution as the preset has
 it, ``relaxed`` gradient ascent of one head on the same network.
 
-A row every 25 steps is appended to benchmarks/results/evolution.csv: S, surprising and active clusters of the training
-batch, and the clusters of view i without augmentation compared with the classes. The last row of a run is its result.
-With ``--folder`` the state is saved beside each row, and the same command continues from there.
+A row every 25 steps is appended to benchmarks/results/evolution.csv: S, agreement, surprising and active clusters of
+all images without augmentation, whatever the step was, the mutual information of both views' labels, and the clusters
+of view i compared with the classes. The last row of a run is its result. ``--initializations 0 1 2``: those of
+``cts fit --n-init 3``, which selects the one with the largest mutual information. With ``--folder`` the state is saved
+beside each row, and the same command continues from there.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +27,10 @@ import rows
 
 from converge_to_surprise.config import Augmentation, Config, Relaxed, Stage, presets
 from converge_to_surprise.config.settings import SearchName
+from converge_to_surprise.core.measures import measure
 from converge_to_surprise.core.metrics import scores
+from converge_to_surprise.core.rng import init_seed
+from converge_to_surprise.core.surprise import joint_counts, mutual_information
 from converge_to_surprise.data import datasets
 from converge_to_surprise.model.inference import label_views
 from converge_to_surprise.runs import checkpoint
@@ -47,16 +53,26 @@ def settings(data: str, search: SearchName, variant: str) -> Config:
     if variant == "without augmentation":
         return replace(config, augmentation=Augmentation())
     if variant == "without consolidation":
-        return replace(config, schedule=tuple(replace(stage, passes=0, every=0) for stage in config.schedule))
+        evolving = [stage for stage in config.schedule if stage.kind != "consolidate"]
+        return replace(config, schedule=tuple(replace(stage, passes=0, every=0) for stage in evolving))
     return config
 
 
 def figures(trainer: Trainer, record: Record, classes: Any) -> dict[str, Any]:
     """The clusters as they are after a step."""
-    labels, _ = label_views(trainer.network.single(), trainer.images, trainer.config.views)
-    found = {name: 100 * value for name, value in scores(labels.numpy(), classes).items()}
-    names = ("step", "epoch", "stage", "kind", "views", "surprise", "agreement", "surprising", "active", "seconds")
-    return {name: getattr(record, name) for name in names} | {"clusters": len(labels.bincount().nonzero()), **found}
+    network = trainer.network.single()
+    labels = label_views(network, trainer.images, trainer.config.views)
+    found = measure(*labels, network.n_outputs, trainer.config.consolidation.tau)._asdict()
+    found["information"] = float(mutual_information(joint_counts(*labels, network.n_outputs)))
+    names = ("step", "epoch", "stage", "kind", "views")
+    measures = ("surprise", "agreement", "surprising", "active", "information")
+    return {
+        **{name: getattr(record, name) for name in names},
+        **{name: found[name] for name in measures},
+        "seconds": record.seconds,
+        "clusters": len(labels[0].bincount().nonzero()),
+        **{name: 100 * value for name, value in scores(labels[0].numpy(), classes).items()},
+    }
 
 
 def run(data: str, config: Config, folder: Path | None) -> Iterator[dict[str, Any]]:
@@ -81,16 +97,19 @@ def main() -> None:
     parser.add_argument("--search", choices=SEARCHES, default="evolution")
     parser.add_argument("--variant", choices=VARIANTS, default="full")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--initializations", type=int, nargs="+", default=[0])
     parser.add_argument("--folder", type=Path, help="where to save the state of each run")
     options = parser.parse_args()
     config = replace(settings(options.data, options.search, options.variant), threads=options.threads)
-    for seed in options.seeds:
+    for seed, number in itertools.product(options.seeds, options.initializations):
         about = {"data": options.data, "search": options.search, "variant": options.variant, "seed": seed}
+        about["initialization"] = number
         place = options.folder and options.folder / "-".join(map(str, about.values())).replace(" ", "-")
         about["network"] = f"{config.network.hidden} units, centered"
-        for row in run(options.data, replace(config, seed=seed), place):
+        for row in run(options.data, replace(config, seed=init_seed(seed, number)), place):
             shown = "  ".join(f"{name} {row[name]:.3g}" for name in ("surprise", "agreement", "acc", "nmi"))
-            print(f"seed {seed} step {row['step']} {row['stage']}: {shown}  clusters {row['clusters']}", flush=True)
+            where = f"seed {seed}, initialization {number}, step {row['step']} {row['stage']}"
+            print(f"{where}: {shown}  clusters {row['clusters']}", flush=True)
             rows.append_rows(options.save, [about | row])
 
 

@@ -283,15 +283,23 @@ def test_evolution_takes_the_pixels_of_small_images_as_they_are(search: SearchNa
     assert presets.with_embeddings(config, 500, 1).network.convolutional, "stored features take its place"
 
 
-@pytest.mark.parametrize(("name", "updates", "passes"), [("digits", (50, 100), 100), ("usps", (54, 108), 48)])
+@pytest.mark.parametrize(
+    ("search", "name", "updates", "passes"),
+    [
+        ("evolution", "digits", (50, 100), (100, 100)),
+        ("evolution", "usps", (54, 108), (48, 25)),
+        ("guided", "digits", (40, 40), (80, 100)),
+        ("guided", "usps", (45, 45), (20, 25)),
+    ],
+)
 def test_evolution_on_pixels_has_about_as_many_updates_for_every_number_of_images(
-    name: str, updates: tuple[int, int], passes: int
+    search: SearchName, name: str, updates: tuple[int, int], passes: tuple[int, int]
 ) -> None:
     images, shape = KNOWN_SIZES[name]
-    config = resolve("fast", "evolution", name, images, shape)
+    config = resolve("fast", search, name, images, shape)
     kinds = Counter((step.stage, step.kind) for step in steps(config, images))
-    assert (kinds["explore", "evolution"], kinds["strong", "evolution"]) == updates
-    assert kinds["strong", "consolidate"] == passes
+    assert (kinds["explore", search], kinds["strong", search]) == updates
+    assert (kinds["strong", "consolidate"], kinds["settle", "consolidate"]) == passes
 
 
 def test_larger_images_own_backbones_other_searches_and_the_paper_keep_the_network() -> None:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 from .checks import check
-from .settings import Augmentation, Config, Consolidation, Evolution, KindOption, Network, SearchName, Views
-from .stage import EVOLVING, Stage
+from .settings import Augmentation, Config, Consolidation, Evolution, Guided, KindOption, Network, SearchName, Views
+from .stage import EVOLVING, Stage, StageKind
 
 PresetName = Literal["fast", "paper"]
 
@@ -71,6 +71,10 @@ PIXEL_BATCH = 900
 """Images per update there."""
 PIXEL_UPDATES = (20, 50, 100, 4)
 """Updates there: of the ramp, alone, with consolidation, and between two consolidations."""
+PIXEL_PASSES = 200
+"""Passes of consolidation at the end there if all images were one batch; of more images there are fewer."""
+GUIDED_UPDATES = (40, 40, 2)
+"""Updates of guided evolution there: alone, with consolidation, and between two consolidations."""
 
 COMPONENTS = 128
 """Principal components of a backbone's features on which the search works."""
@@ -187,13 +191,39 @@ def _evolution_on_pixels(config: Config, images: int) -> Config:
     """The paper's stages with more members, larger steps and far more consolidation per update."""
     batch_size = min(PIXEL_BATCH, images)
     ramp, explore, strong, every = (max(1, round(n * batch_size / images)) for n in PIXEL_UPDATES)
-    schedule = (Stage("explore", "evolution", explore), Stage("strong", "evolution", strong, 4, every))
     evolution = Evolution(population=64, batch_size=batch_size, sigma=0.03, learning_rate=0.3, ramp_epochs=ramp)
+    schedule = _settling("evolution", (explore, strong, every), batch_size / images)
     return replace(config, schedule=schedule, evolution=evolution)
+
+
+def _settling(kind: StageKind, epochs: tuple[int, int, int], share: float) -> tuple[Stage, ...]:
+    """Evolution alone, then with consolidation every so many epochs, then consolidation alone until the views agree.
+
+    ``share``: of the images in a batch.
+    """
+    explore, strong, every = epochs
+    settle = Stage("settle", "consolidate", max(1, round(PIXEL_PASSES * share)))
+    return Stage("explore", kind, explore), Stage("strong", kind, strong, 4, every), settle
+
+
+def _guided_on_pixels(config: Config, images: int) -> Config:
+    """Few members, which the gradients send where S grows, and far fewer updates.
+
+    In the subspace noise is larger than elsewhere by the root of the number of parameters per dimension, so that its
+    deviation is smaller. At a low temperature the gradients keep many clusters.
+    """
+    batch_size = min(PIXEL_BATCH, images)
+    explore, strong, every = (max(1, round(n * batch_size / images)) for n in GUIDED_UPDATES)
+    evolution = Evolution(population=8, batch_size=batch_size, sigma=0.01, learning_rate=0.1, ramp_epochs=1)
+    schedule = _settling("guided", (explore, strong, every), batch_size / images)
+    guided = Guided(temperature=0.025, batch_size=450)
+    return replace(config, schedule=schedule, evolution=evolution, guided=guided)
 
 
 def _guided(config: Config, images: int) -> Config:
     """Evolution in fewer and smaller batches, because the subspace of gradients tells where to look."""
+    if config.network.pixels:
+        return _guided_on_pixels(config, images)
     schedule = (Stage("explore", "guided", 60), Stage("strong", "guided", 20, passes=2, every=5))
     evolution = Evolution(batch_size=min(500, images), learning_rate=0.1, sigma=0.05, ramp_epochs=1)
     return replace(config, schedule=schedule, evolution=evolution)
@@ -315,7 +345,7 @@ def _evolution_on_features(config: Config, batch_size: int, images: int) -> Conf
     every = max(1, strong // 8)
     schedule = (Stage("explore", kind, explore), Stage("strong", kind, strong, 4, every), Stage("merge", "merge", 1))
     evolution = Evolution(batch_size=batch_size, sigma=0.1, learning_rate=0.2, ramp_epochs=1)
-    return replace(config, schedule=schedule, evolution=evolution, network=Network())
+    return replace(config, schedule=schedule, evolution=evolution, guided=Guided(), network=Network())
 
 
 def on_features(config: Config, inputs: int) -> Config:
