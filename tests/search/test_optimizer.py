@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from converge_to_surprise.config import Precision
+from converge_to_surprise.config import Config, Precision, Relaxed, Stage
+from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.network import ClusterNetwork, ResNet9, flatten
-from converge_to_surprise.search.optimizer import Optimizer
+from converge_to_surprise.search import relaxed
+from converge_to_surprise.search.optimizer import EPS, REFINE_EPS, Optimizer
+from converge_to_surprise.search.trainer import Trainer
 
 INITIAL_SCALE = 2.0**16
 
@@ -115,3 +119,29 @@ def test_the_scale_grows_after_many_steps_without_overflow(network: ClusterNetwo
     optimizer.load(optimizer.tensors(), data)
     optimizer.minimize(loss_of(network, 1))
     assert scale(optimizer) == 128.0
+
+
+def test_refining_does_not_follow_a_gradient_of_rounding_errors(network: ClusterNetwork) -> None:
+    """Where clusters are clearly apart there is hardly a gradient; a step of the size of the learning rate would be a
+    step at random.
+    """
+    config = Config()
+    changes = []
+    for refining in (False, True):
+        twin = copy.deepcopy(network)
+        optimizer = relaxed.new_optimizer(twin, config, refining)
+        optimizer.minimize(1e-8 * torch.stack([parameter.sum() for parameter in twin.parameters()]).sum())
+        changes.append(float((flatten(twin) - flatten(network)).abs().max()))
+    assert changes[0] > 0.3 * config.relaxed.learning_rate
+    assert changes[1] < 0.01 * config.relaxed.learning_rate
+
+
+def test_only_the_refining_stage_is_careful(small: Config) -> None:
+    images, _ = striped_images(40)
+    stages = (Stage("search", "relaxed", 1), Stage("merge", "merge", 1), Stage("refine", "refine", 1))
+    trainer = Trainer(images, replace(small, schedule=stages, relaxed=Relaxed(heads=2, batch_size=20)))
+    found = {}
+    for record in trainer.run():
+        if trainer.optimizer is not None:
+            found[record.kind] = trainer.optimizer.adam.param_groups[0]["eps"]
+    assert found == {"relaxed": EPS, "refine": REFINE_EPS}

@@ -26,7 +26,7 @@ from ..config.storage import flush_folder, read_bounded, read_json, write_atomic
 from ..model.network import ClusterNetwork
 from ..model.validation import check_merge_result, check_tensors, is_count, outline, require
 from ..search import guided, schedule
-from ..search.optimizer import PREFIX
+from ..search.optimizer import EPS, PREFIX, REFINE_EPS
 from ..search.restarts import best_part
 from ..search.snapshot import Snapshot
 
@@ -219,15 +219,16 @@ def check_position(snapshot: Snapshot, config: Config, images: int) -> None:
 
 
 def _check_optimizer(data: dict[str, Any], tensors: dict[str, Tensor], network: ClusterNetwork) -> None:
-    """Everything but the learning rate is as in a new optimizer; its tensors have the shapes of the parameters."""
+    """Everything but the learning rate and ε is as in a new optimizer; its tensors have the shapes of the parameters."""
     groups, scaler = data["param_groups"], data["scaler"]
     parameters = list(network.parameters())
     fresh = torch.optim.Adam(parameters).state_dict()["param_groups"]
     require(len(groups) == 1 and groups[0]["params"] == fresh[0]["params"], "optimizer")
     for name, value in json.loads(json.dumps(fresh[0])).items():
-        if name != "lr":
+        if name not in ("lr", "eps"):
             require(name not in groups[0] or groups[0][name] == value, f"optimizer's {name}")
     require(is_number(groups[0]["lr"]) and groups[0]["lr"] >= 0, "optimizer's lr")
+    require(groups[0]["eps"] in (EPS, REFINE_EPS), "optimizer's eps")
     fresh_scaler = torch.amp.GradScaler("cpu").state_dict()
     known = not scaler or (scaler.keys() == fresh_scaler.keys() and all(map(is_number, scaler.values())))
     require(isinstance(scaler, dict) and known and scaler.get("scale", 1) > 0, "optimizer's scaler")

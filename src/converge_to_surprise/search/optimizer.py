@@ -11,6 +11,11 @@ from torch import Tensor
 from ..config import Precision
 from ..model.network import ClusterNetwork
 
+EPS, REFINE_EPS = 1e-8, 1e-5
+"""Adam's ε in the search and in refining. A step of Adam has the size of the learning rate however small the gradient
+is. Two clusters that are clearly apart have hardly any, and with the usual ε refining moved them at random until one
+was left.
+"""
 PREFIX = "optimizer."
 """Prefix of the names of its tensors in a snapshot."""
 
@@ -18,8 +23,10 @@ PREFIX = "optimizer."
 class Optimizer:
     """Adam on a network's parameters. In float16 the loss is scaled, because small gradients would vanish."""
 
-    def __init__(self, network: ClusterNetwork, precision: Precision, learning_rate: float = 1e-3) -> None:
-        self.adam = torch.optim.Adam(network.parameters(), lr=learning_rate)
+    def __init__(
+        self, network: ClusterNetwork, precision: Precision, learning_rate: float = 1e-3, eps: float = EPS
+    ) -> None:
+        self.adam = torch.optim.Adam(network.parameters(), lr=learning_rate, eps=eps)
         device = next(network.parameters()).device.type
         self.scaler = torch.amp.GradScaler(device, enabled=precision == "float16")
 

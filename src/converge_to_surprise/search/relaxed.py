@@ -30,7 +30,7 @@ from ..distributed.sync_batchnorm import synced_batchnorm
 from ..model import precision
 from ..model.network import ClusterNetwork, channels_last
 from .graph_start import imitation_loss
-from .optimizer import Optimizer
+from .optimizer import EPS, REFINE_EPS, Optimizer
 
 WARM_UP = 30
 """Steps over which the learning rate rises."""
@@ -82,8 +82,8 @@ def diversity(share: Tensor, floor: Tensor, weight: float) -> Tensor:
     return weight * (entropy(share) - floor.to(share.device)).clamp(max=0)
 
 
-def new_optimizer(network: ClusterNetwork, config: Config) -> Optimizer:
-    return Optimizer(network, config.precision, config.relaxed.learning_rate)
+def new_optimizer(network: ClusterNetwork, config: Config, refining: bool = False) -> Optimizer:
+    return Optimizer(network, config.precision, config.relaxed.learning_rate, REFINE_EPS if refining else EPS)
 
 
 class StepInfo(NamedTuple):

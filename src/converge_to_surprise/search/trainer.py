@@ -208,7 +208,7 @@ class Trainer:
             self._cluster_neighbor_graph(step)
         elif self.neighbors is None:  # after a graph stage they are known
             self.neighbors = self._nearest_neighbors()
-        self.optimizer = relaxed.new_optimizer(self.network, self.config)
+        self.optimizer = relaxed.new_optimizer(self.network, self.config, step.kind == "refine")
 
     def _cluster_neighbor_graph(self, step: schedule.Step) -> None:
         """Set the targets of a graph stage: by pixels at the beginning of a run, later by the learned features."""
