@@ -219,7 +219,7 @@ def check_position(snapshot: Snapshot, config: Config, images: int) -> None:
 
 
 def _check_optimizer(data: dict[str, Any], tensors: dict[str, Tensor], network: ClusterNetwork) -> None:
-    """Everything but the learning rate and ε is as in a new optimizer; its tensors have the shapes of the parameters."""
+    """All but the learning rate and ε is as in a new optimizer; its tensors have the shapes of the parameters."""
     groups, scaler = data["param_groups"], data["scaler"]
     parameters = list(network.parameters())
     fresh = torch.optim.Adam(parameters).state_dict()["param_groups"]
