@@ -264,9 +264,10 @@ def test_heads_do_not_grow_beyond_a_number_that_the_user_gave() -> None:
 def test_evolution_on_stored_features_has_a_schedule_of_its_own_and_the_same_merging(search: SearchName) -> None:
     pixels = presets.resolve("fast", search, "auto", 2000, (3, 64, 64))
     config = presets.with_backbone(pixels, 128, 2000)
-    assert [stage.kind for stage in config.schedule] == [search, search, "merge"]
-    assert config.schedule[1].passes
-    assert count_steps(config, 2000) == sum(presets.FEATURE_UPDATES) + 8 * 4 + 1
+    assert [stage.kind for stage in config.schedule] == [search, search, "consolidate", "merge"]
+    explore, strong, settle, _ = config.schedule
+    assert (explore.epochs, strong.epochs, strong.passes, strong.every, settle.epochs) == (30, 52, 4, 2, 60)
+    assert count_steps(config, 2000) == 2 * (30 + 52) + 4 * 26 + 60 + 1
     other = presets.with_backbone(presets.resolve("fast", None, "auto", 2000, (3, 64, 64)), 128, 2000)
     assert config.merge == other.merge
 

@@ -84,8 +84,10 @@ FEATURE_STEPS = (200, 600)
 """Steps of the relaxed search on stored features, as in ``ROUNDS``."""
 FEATURE_REFINE_STEPS = 200
 """Steps of refining on stored features."""
-FEATURE_UPDATES = (600, 200)
-"""Updates of evolution on stored features: alone, and with consolidation."""
+FEATURE_UPDATES = (60, 105, 3)
+"""Updates of evolution on stored features: alone, with consolidation, and between two consolidations."""
+FEATURE_SETTLE = 120_000
+"""Images that consolidation alone sees at the end."""
 FEATURE_TEMPERATURE = 0.15
 """Softmax temperature on stored features: a frozen backbone separates less than one that is trained."""
 
@@ -341,9 +343,13 @@ def keep_bound(config: Config, preset: Config) -> Config:
 def _evolution_on_features(config: Config, batch_size: int, images: int) -> Config:
     """The paper's stages with the larger steps that a linear head allows, and the merging of the relaxed search."""
     kind, per_epoch = config.schedule[0].kind, -(-images // batch_size)
-    explore, strong = (max(1, round(steps / per_epoch)) for steps in FEATURE_UPDATES)
-    every = max(1, strong // 8)
-    schedule = (Stage("explore", kind, explore), Stage("strong", kind, strong, 4, every), Stage("merge", "merge", 1))
+    explore, strong, every = (max(1, round(steps / per_epoch)) for steps in FEATURE_UPDATES)
+    schedule = (
+        Stage("explore", kind, explore),
+        Stage("strong", kind, strong, 4, every),
+        Stage("settle", "consolidate", max(1, round(FEATURE_SETTLE / images))),
+        Stage("merge", "merge", 1),
+    )
     evolution = Evolution(batch_size=batch_size, sigma=0.1, learning_rate=0.2, ramp_epochs=1)
     return replace(config, schedule=schedule, evolution=evolution, guided=Guided(), network=Network())
 
