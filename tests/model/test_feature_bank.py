@@ -233,3 +233,19 @@ def test_projected_features_are_half_whitened() -> None:
 def test_fewer_images_than_components_are_projected() -> None:
     features = torch.randn(5, 40, generator=torch.Generator().manual_seed(0))
     assert Projection.fit(features, 16)(features).shape == (5, 4)
+
+
+def test_a_run_that_waits_for_another_one_says_so(
+    images: Tensor, recipe: FeatureRecipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_bank, "PATIENCE", 0.05)
+    found = job(images, recipe, tmp_path)
+    found.folder.mkdir(parents=True)
+    holding = "import sys, time, filelock\nwith filelock.FileLock(sys.argv[1]): print(flush=True); time.sleep(0.5)"
+    command = [sys.executable, "-c", holding, str(found.folder / "lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.warns(UserWarning, match="another run is computing the features of these images in"):
+            items, _ = stored_features(found)
+    assert len(items) == len(images)

@@ -8,15 +8,17 @@ ends with the same bytes. Besides the chunks at work no memory grows with the nu
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from ..core import rng
@@ -34,6 +36,8 @@ ROWS = 1024
 PASSES = 60_000
 """Views for which the default number of copies is meant: about three minutes of a small backbone on two cores."""
 FEWEST_COPIES, MOST_COPIES = 4, 15
+PATIENCE = 3.0
+"""Seconds after which a run that waits for another one says so."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of images done and of all images."""
@@ -67,13 +71,31 @@ def stored_features(job: BankJob) -> StoredFeatures:
     found = _open_projected(job)
     if found is not None:
         return found
-    with FileLock(job.folder / "lock"):
+    with _locked(job.folder):
         _build_features(job)
         _project(job)
     found = _open_projected(job)
     if found is None:
         raise ValueError(f"the features just computed cannot be read back from {job.folder}")
     return found
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process builds a bank; the others wait for it and say so."""
+    lock = FileLock(folder / "lock")
+    try:
+        lock.acquire(timeout=PATIENCE)
+    except Timeout:
+        warnings.warn(
+            f"another run is computing the features of these images in {folder}; waiting until it has finished or ends",
+            stacklevel=2,
+        )
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _shape(job: BankJob) -> tuple[int, int, int, int]:
