@@ -120,3 +120,16 @@ def test_the_fused_network_has_an_output_for_every_cluster_and_labels_like_the_h
     assert torch.equal(fused.get_parameter(weights), network.get_parameter(weights))
     found, _ = label_views(fused, images, small.views)
     assert float((found == labels).double().mean()) > 0.8
+
+
+def test_two_clusters_keep_the_distance_from_their_boundary() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(200) % 2
+    features = np.stack([6.0 * labels - 3, np.zeros(200)], 1) + rng.normal(size=(200, 2))
+    weight, bias = fit_head(features, labels, 2)
+    logits = features @ weight.T + bias
+    normalized = logits / np.linalg.norm(logits, axis=1, keepdims=True)
+    margins, certain = logits[:, 1] - logits[:, 0], normalized[:, 1] - normalized[:, 0]
+    assert ((margins > 0) == (labels == 1)).mean() > 0.99
+    near = np.abs(margins) < np.median(np.abs(margins))
+    assert np.abs(certain[near]).mean() < 0.9 * np.abs(certain[~near]).mean()

@@ -161,6 +161,10 @@ def fit_head(features: Floats, labels: Integers, n_outputs: int) -> tuple[Floats
         coefficients, intercept = np.concatenate([-coefficients, coefficients]), np.concatenate([-intercept, intercept])
     weight[present] = coefficients / scaler.scale_
     bias[present] = intercept - weight[present] @ scaler.mean_
+    if len(present) == 2:
+        # Of two opposite logits normalization leaves only the sign, and every image would be as certain as every other.
+        # A constant in both changes no cluster and keeps how far from the boundary an image is.
+        bias[present] += np.abs(features @ weight[present[1]] + bias[present[1]]).mean()
     absent = np.setdiff1d(np.arange(n_outputs), present)
     bias[absent] = (features @ weight[present].T + bias[present]).min() - 1  # an output without images never wins
     return weight, bias
