@@ -107,7 +107,7 @@ def test_ablation_lines_follow_the_file(tmp_path: Path) -> None:
 
 
 def test_a_run_of_evolution_is_its_last_row_and_a_repetition_counts(tmp_path: Path) -> None:
-    about = {"data": "digits", "network": "2 units", "search": "evolution", "variant": "full"}
+    about: dict[str, object] = {"data": "digits", "network": "2 units", "search": "evolution", "variant": "full"}
     about |= {"seed": 4, "initialization": 0}
     same = {"views": 2e6, "surprise": 0.5, "agreement": 0.25, "acc": 60, "nmi": 50, "ari": 40, "clusters": 7}
     found = [about | same | {"step": step, "surprising": step} for step in (24, 49, 9, 8, 3)]
