@@ -194,17 +194,16 @@ def _evolution_on_pixels(config: Config, images: int) -> Config:
     batch_size = min(PIXEL_BATCH, images)
     ramp, explore, strong, every = (max(1, round(n * batch_size / images)) for n in PIXEL_UPDATES)
     evolution = Evolution(population=64, batch_size=batch_size, sigma=0.03, learning_rate=0.3, ramp_epochs=ramp)
-    schedule = _settling("evolution", (explore, strong, every), batch_size / images)
+    schedule = _settling("evolution", (explore, strong, every), PIXEL_PASSES * batch_size / images)
     return replace(config, schedule=schedule, evolution=evolution)
 
 
-def _settling(kind: StageKind, epochs: tuple[int, int, int], share: float) -> tuple[Stage, ...]:
-    """Evolution alone, then with consolidation every so many epochs, then consolidation alone until the views agree.
-
-    ``share``: of the images in a batch.
+def _settling(kind: StageKind, epochs: tuple[int, int, int], passes: float) -> tuple[Stage, ...]:
+    """Evolution alone, then with consolidation every so many epochs, then passes of consolidation alone until the views
+    agree.
     """
     explore, strong, every = epochs
-    settle = Stage("settle", "consolidate", max(1, round(PIXEL_PASSES * share)))
+    settle = Stage("settle", "consolidate", max(1, round(passes)))
     return Stage("explore", kind, explore), Stage("strong", kind, strong, 4, every), settle
 
 
@@ -217,7 +216,7 @@ def _guided_on_pixels(config: Config, images: int) -> Config:
     batch_size = min(PIXEL_BATCH, images)
     explore, strong, every = (max(1, round(n * batch_size / images)) for n in GUIDED_UPDATES)
     evolution = Evolution(population=8, batch_size=batch_size, sigma=0.01, learning_rate=0.1, ramp_epochs=1)
-    schedule = _settling("guided", (explore, strong, every), batch_size / images)
+    schedule = _settling("guided", (explore, strong, every), PIXEL_PASSES * batch_size / images)
     guided = Guided(temperature=0.025, batch_size=450)
     return replace(config, schedule=schedule, evolution=evolution, guided=guided)
 
@@ -327,7 +326,7 @@ def _stored(config: Config, images: int) -> Config:
     if config.schedule[0].kind in EVOLVING:
         return _evolution_on_features(config, batch_size, images)
     relaxed = replace(config.relaxed, batch_size=batch_size, temperature=FEATURE_TEMPERATURE, learning_rate=5e-3)
-    relaxed = replace(relaxed, random_heads=0)  # features that are not trained gain nothing from other heads
+    relaxed = replace(relaxed, random_heads=0)  # they were tried on pixels only
     # One round: the features, and with them the neighbor graph, stay the same.
     schedule = _relaxed_schedule((FEATURE_STEPS,), FEATURE_REFINE_STEPS, batch_size / images)
     return replace(config, schedule=schedule, relaxed=relaxed)
@@ -344,12 +343,8 @@ def _evolution_on_features(config: Config, batch_size: int, images: int) -> Conf
     """The paper's stages with the larger steps that a linear head allows, and the merging of the relaxed search."""
     kind, per_epoch = config.schedule[0].kind, -(-images // batch_size)
     explore, strong, every = (max(1, round(steps / per_epoch)) for steps in FEATURE_UPDATES)
-    schedule = (
-        Stage("explore", kind, explore),
-        Stage("strong", kind, strong, 4, every),
-        Stage("settle", "consolidate", max(1, round(FEATURE_SETTLE / images))),
-        Stage("merge", "merge", 1),
-    )
+    stages = _settling(kind, (explore, strong, every), FEATURE_SETTLE / images)
+    schedule = (*stages, Stage("merge", "merge", 1))
     evolution = Evolution(batch_size=batch_size, sigma=0.1, learning_rate=0.2, ramp_epochs=1)
     return replace(config, schedule=schedule, evolution=evolution, guided=Guided(), network=Network())
 
