@@ -11,9 +11,9 @@ from .settings import Config, PictureKind
 
 PHOTOGRAPHS: tuple[PictureKind, ...] = ("object", "scene")
 DESCRIPTIONS: dict[PictureKind, str] = {
-    "glyph": "objects on a plain background",
+    "glyph": "gray objects on a plain background",
     "gray": "gray pictures",
-    "object": "photographs of objects on an uncluttered background: clustered by their edges, not by light and color",
+    "object": "colored objects on an uncluttered background: clustered by their edges, not by light and color",
     "scene": "photographs full of detail",
 }
 

@@ -48,6 +48,8 @@ FEW_IMAGES = 10_000
 
 ROUNDS = ((150, 75), (40, 60), (40, 80))
 """Steps of each round of the relaxed search: towards clusterings of the neighbor graph, then on the surprise."""
+MORE_ROUNDS = ((40, 80),) * 3
+"""The same of the rounds that follow while the number of clusters that hold grows."""
 RANDOM_HEADS = 4
 """Heads that start from random directions, beside eight that start from the neighbor graph."""
 REFINE_STEPS = 150
@@ -233,7 +235,7 @@ def _guided(config: Config, images: int) -> Config:
 def _relaxed(config: Config, images: int) -> Config:
     largest = config.relaxed.batch_size
     batch_size = relaxed_batch(images, largest)
-    schedule = _relaxed_schedule(ROUNDS, REFINE_STEPS, _epochs_per_step(images, batch_size, largest))
+    schedule = _relaxed_schedule(ROUNDS + MORE_ROUNDS, REFINE_STEPS, _epochs_per_step(images, batch_size, largest))
     relaxed = replace(
         config.relaxed,
         batch_size=batch_size,
@@ -268,15 +270,15 @@ def _epochs_per_step(images: int, batch_size: int, largest: int) -> float:
 def _relaxed_schedule(rounds: tuple[tuple[int, int], ...], refining: int, epochs_per_step: float) -> tuple[Stage, ...]:
     """Rounds of imitating the neighbor graph and of going on from there, merging, refining."""
 
-    def epochs(steps: int) -> int:
-        return max(1, round(steps * epochs_per_step))
+    def epochs(steps: int) -> float:
+        return float(f"{steps * epochs_per_step:.4g}")
 
     stages = [
         stage
         for number, (imitating, searching) in enumerate(rounds, start=1)
         for stage in (
-            Stage(f"graph {number}", "graph", epochs(imitating)),
-            Stage(f"search {number}", "relaxed", epochs(searching)),
+            Stage(f"graph {number}", "graph", epochs(imitating), optional=number > len(ROUNDS)),
+            Stage(f"search {number}", "relaxed", epochs(searching), optional=number > len(ROUNDS)),
         )
     ]
     return (*stages, Stage("merge", "merge", 1), Stage("refine", "refine", max(REFINE_EPOCHS, epochs(refining))))

@@ -60,8 +60,8 @@ def picture_kind(images: Tensor) -> PictureKind:
     step = -(-len(images) // LOOKED_AT)
     parts = [PictureTraits.of(images[start : start + 50 * step : step]) for start in range(0, len(images), 50 * step)]
     traits = PictureTraits(*(torch.cat(values) for values in zip(*parts, strict=True)))
-    if float(traits.plain.quantile(1 - MOST_PICTURES)) >= PLAIN:
-        return "glyph"
+    plain = float(traits.plain.quantile(1 - MOST_PICTURES)) >= PLAIN
     if float(traits.color.median()) < COLORED:
-        return "gray"
-    return "object" if float(traits.busy.median()) < BUSY else "scene"
+        return "glyph" if plain else "gray"
+    # On a plain background the colors themselves are what pixels have most in common, not the shapes.
+    return "object" if plain or float(traits.busy.median()) < BUSY else "scene"

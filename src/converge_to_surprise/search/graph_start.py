@@ -9,6 +9,8 @@ After some search the graph of the learned features is clustered again: it is fa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -28,22 +30,24 @@ RIDGE = 1e-2
 HEAD_SCALE = 0.04
 """Standard deviation of a discriminant's weights. Only the direction of the logits matters; this scale keeps Adam's
 first steps in proportion."""
+Floats = npt.NDArray[np.float64]
 UNASSIGNED = -1
 """Target of images whose cluster has no output."""
 
 
-def resolutions(config: Config) -> npt.NDArray[np.float64]:
+def resolutions(config: Config) -> Floats:
     """The resolution of the clustering that each head starts from: equal ratios from the first to the last. (heads,)"""
     first, last = config.relaxed.resolutions
     heads = config.relaxed.heads
     return np.geomspace(first, last, heads) if heads > 1 else np.array([np.sqrt(first * last)])
 
 
-def cluster_graph(neighbors: Tensor, copies: Tensor, config: Config, step: int) -> Tensor:
+def cluster_graph(neighbors: Tensor, copies: Tensor, config: Config, step: int, least: float = 0.0) -> Tensor:
     """Clusters of every image by modularity at the resolution of each head, the largest cluster first. (N, heads)
 
     ``neighbors``: (N, k); two images are linked if one is a neighbor of the other. ``copies``: the first image of each
     image's group of near-duplicates (N,); a group is one node of the graph and has the links of its first image.
+    If the coarsest clustering has fewer than ``least`` clusters, all resolutions are raised by the same factor.
     """
     leaders, own = members(copies)
     linked = own[neighbors[leaders]].numpy()
@@ -51,16 +55,45 @@ def cluster_graph(neighbors: Tensor, copies: Tensor, config: Config, step: int) 
     rows = np.repeat(np.arange(count), degree)
     links = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, linked.ravel())), (count, count))
     links = links.maximum(links.T)
+    # Another order of the images for every head: what depends on the order differs between heads.
+    seeds = [
+        int(torch.randint(2**31, (), generator=rng.torch_generator(config.seed, "graph", step, head)))
+        for head in range(config.relaxed.heads)
+    ]
+    scale = resolutions(config)
+    found = _by_modularity(links, scale, seeds)
+    if (factor := finer(entropies(found).exp().double().numpy(), scale, least)) > 1:
+        found = _by_modularity(links, factor * scale, seeds)
+    return found[own]
+
+
+def _by_modularity(links: sparse.csr_matrix, scale: Floats, seeds: Sequence[int]) -> Tensor:
+    """The clustering of a graph at each resolution. (nodes, resolutions)"""
     found = []
-    for head, resolution in enumerate(resolutions(config)):
-        # Another order of the images for every head: what depends on the order differs between heads.
-        seed = int(torch.randint(2**31, (), generator=rng.torch_generator(config.seed, "graph", step, head)))
+    for resolution, seed in zip(scale, seeds, strict=True):
         clusters = Louvain(resolution, shuffle_nodes=True, random_state=seed).fit_predict(links)
         sizes = np.bincount(clusters)
         rank = np.empty_like(sizes)
         rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))
         found.append(rank[clusters])
-    return torch.from_numpy(np.stack(found, 1))[own]
+    return torch.from_numpy(np.stack(found, 1))
+
+
+def finer(numbers: Floats, scale: Floats, least: float) -> float:
+    """The factor by which to raise resolutions so that the first clustering has at least ``least`` clusters.
+
+    ``numbers``: effective numbers of clusters at the resolutions ``scale``, between which they are interpolated.
+
+    >>> scale = np.array([0.5, 1.0, 2.0, 4.0])
+    >>> finer(np.array([10.0, 20.0, 40.0, 80.0]), scale, 15), finer(np.array([10.0, 20.0, 40.0, 80.0]), scale, 8)
+    (1.5, 1.0)
+    """
+    if least <= numbers[0]:
+        return 1.0
+    grown = np.maximum.accumulate(numbers)
+    distinct = np.concatenate([[True], np.diff(grown) > 0])
+    wanted = np.interp(least, grown[distinct], scale[distinct])
+    return float(wanted / scale[0])
 
 
 def fit_outputs(network: ClusterNetwork, targets: Tensor, grow: bool) -> tuple[ClusterNetwork, Tensor]:

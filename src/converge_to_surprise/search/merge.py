@@ -25,7 +25,7 @@ from ..core import augment, rng, surprise
 from ..core.metrics import Labels, adjusted_rand_index
 from ..core.views import make_views, to_float
 from ..distributed.group import current
-from ..model.inference import CHUNK
+from ..model.inference import CHUNK, logits_of
 from ..model.merge_tree import MergeResult, MergeStep, MergeTree
 from ..model.network import ClusterNetwork, channels_last
 from .granularity import agreement_curve, find_levels, levels_of_agreement, prune, stability_curve, with_boundaries
@@ -98,6 +98,15 @@ def count_boundary_pairs(
     )
     network.train()
     return counts
+
+
+def head_labels(network: ClusterNetwork, features: Tensor) -> Labels:
+    """The outputs of every head for the first views of some images. (n, heads)
+
+    ``features``: of both views (n, 2, D)
+    """
+    found: Labels = logits_of(network, features[:, 0]).argmax(-1).reshape(len(features), -1).numpy()
+    return found
 
 
 def information_losses(table: Table) -> Table:

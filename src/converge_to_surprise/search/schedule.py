@@ -5,6 +5,7 @@ The number of completed steps is the whole position of an initialization: to res
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -36,7 +37,9 @@ class Step:
     progress: float
     """Fraction of the stage before this step, from 0 to 1."""
     graph_ahead: bool
-    """Whether this stage or a later one clusters the neighbor graph."""
+    """Whether this stage or a later one clusters the neighbor graph; optional ones do not count."""
+    optional: bool
+    """Whether the step is skipped once the number of clusters that hold has stopped growing."""
 
 
 def batches_per_epoch(images: int, batch_size: int) -> int:
@@ -60,12 +63,13 @@ def steps(config: Config, images: int) -> Iterator[Step]:
     number = epoch = 0
     for index, stage in enumerate(config.schedule):
         unrolled = _stage_steps(stage, config, images, epoch)
-        ahead = any(later.kind == "graph" for later in config.schedule[index:])
+        ahead = any(later.kind == "graph" and not later.optional for later in config.schedule[index:])
         for in_stage, (kind, batch, batches, first, progress, epochs) in enumerate(unrolled):
-            yield Step(number, stage.name, kind, epoch + epochs, batch, batches, first, in_stage, progress, ahead)
+            place = epoch + epochs, batch, batches, first, in_stage, progress
+            yield Step(number, stage.name, kind, *place, graph_ahead=ahead, optional=stage.optional)
             number += 1
         if stage.kind in batch_sizes(config):
-            epoch += stage.epochs
+            epoch += math.ceil(stage.epochs)
 
 
 def _stage_steps(
@@ -75,18 +79,28 @@ def _stage_steps(
         yield "merge", 0, 1, True, 0.0, 0
         return
     if stage.kind == "consolidate":
-        for index in range(stage.epochs):
-            yield "consolidate", index, stage.epochs, index == 0, index / stage.epochs, 0
+        passes = int(stage.epochs)
+        for index in range(passes):
+            yield "consolidate", index, passes, index == 0, index / passes, 0
         return
     batches = batches_per_epoch(images, batch_sizes(config)[stage.kind])
-    for epoch in range(stage.epochs):
-        for batch in range(batches):
-            done = (epoch + batch / batches) / stage.epochs
-            yield stage.kind, batch, batches, epoch == batch == 0, done, epoch
+    count = search_steps(stage, batches)
+    for index in range(count):
+        epoch, batch = divmod(index, batches)
+        yield stage.kind, batch, batches, index == 0, index / count, epoch
         # Algorithm 1 counts epochs from 1 over the whole run.
-        if stage.every and (epochs_before + epoch + 1) % stage.every == 0:
+        if stage.every and batch == batches - 1 and (epochs_before + epoch + 1) % stage.every == 0:
             for index in range(stage.passes):
                 yield "consolidate", index, stage.passes, index == 0, (epoch + 1) / stage.epochs, epoch
+
+
+def search_steps(stage: Stage, batches: int) -> int:
+    """Steps of a stage of search if an epoch has ``batches`` of them.
+
+    >>> [search_steps(Stage("search", "relaxed", epochs), 240) for epochs in (2, 0.625, 0.001)]
+    [480, 150, 1]
+    """
+    return max(1, round(stage.epochs * batches))
 
 
 def count_steps(config: Config, images: int) -> int:
@@ -94,12 +108,13 @@ def count_steps(config: Config, images: int) -> int:
     total = epochs = 0
     for stage in config.schedule:
         if stage.kind in batch_sizes(config):
-            total += stage.epochs * batches_per_epoch(images, batch_sizes(config)[stage.kind])
+            total += search_steps(stage, batches_per_epoch(images, batch_sizes(config)[stage.kind]))
+            after = epochs + math.ceil(stage.epochs)
             if stage.every:
-                total += stage.passes * ((epochs + stage.epochs) // stage.every - epochs // stage.every)
-            epochs += stage.epochs
+                total += stage.passes * (after // stage.every - epochs // stage.every)
+            epochs = after
         else:
-            total += 1 if stage.kind == "merge" else stage.epochs
+            total += 1 if stage.kind == "merge" else int(stage.epochs)
     return total
 
 

@@ -14,6 +14,7 @@ import itertools
 import time
 from collections.abc import Generator
 from concurrent.futures import Executor
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -54,6 +55,12 @@ DISCRIMINANT_SAMPLE = 10_000
 """Images from which the heads of a graph stage are computed."""
 AGREEMENT_SAMPLE = 10_000
 """Images on which the agreement between heads is measured."""
+INTERIM_PAIRS = 16_000
+"""Pairs of neighbors by which clusters are tested between two rounds, where precision matters less."""
+OVER_PRODUCTION = 1.5
+"""The coarsest clustering of a later graph has this many times the clusters that hold before, or more."""
+GROWTH = 4 / 3
+"""Growth of the number of clusters that hold, from one round to the next, up to which optional stages are skipped."""
 
 
 class Trainer:
@@ -88,6 +95,8 @@ class Trainer:
         """The clusters that the heads imitate in a graph stage, and started from afterwards. (N, heads)"""
         self.graph_floor: Tensor | None = None
         """The entropy that each head must have until the graph is clustered for the last time. (all heads,)"""
+        self.held: list[int] = []
+        """The numbers of clusters that held each time before the graph was clustered again."""
         self.copies: Tensor | None = None
         """The first image of each image's group of near-duplicates. (N,)"""
         self.merge_features: Tensor | None = None
@@ -107,6 +116,9 @@ class Trainer:
         with thread_pool(self.threads, self.device) as workers, multiplying(self.config.precision, self.device):
             for step in remaining:
                 began = time.perf_counter()
+                if self._skips(step):
+                    self.step = step.number + 1
+                    continue
                 measures = self._do(step, workers)
                 if step.number % SYNC_EVERY == SYNC_EVERY - 1:
                     group.check_sync(self._shared_state())
@@ -116,6 +128,14 @@ class Trainer:
                     step=step.number, epoch=step.epoch, stage=step.stage, kind=step.kind, **measures._asdict(),
                     views=self.views, seconds=round(self.seconds, 3),
                 )  # fmt: skip
+
+    def _skips(self, step: schedule.Step) -> bool:
+        """Whether a step is left out: optional ones are, unless the number of clusters that hold has grown."""
+        grows = len(self.held) < 2 or self.held[-1] > GROWTH * self.held[-2]
+        if step.kind == "graph" and step.first and self.targets is not None and (grows or not step.optional):
+            self.held.append(self._number_that_holds(step))
+            grows = len(self.held) < 2 or self.held[-1] > GROWTH * self.held[-2]
+        return step.optional and not grows
 
     def _do(self, step: schedule.Step, workers: Executor) -> Measures:
         if step.kind in ("evolution", "guided"):
@@ -218,11 +238,29 @@ class Trainer:
         assert self.copies is not None
         self.neighbors = near[:, : settings.neighbors].contiguous()
         links = near[:, : settings.graph_neighbors]
-        found = graph_start.cluster_graph(links, self.copies, self.config, step.number)
+        least = OVER_PRODUCTION * self.held[-1] if self.held and settings.grow else 0.0
+        found = graph_start.cluster_graph(links, self.copies, self.config, step.number, least)
         network, targets = graph_start.fit_outputs(self.network, found, settings.grow)
         self._set_targets(targets)
         # Features that are not trained separate a clustering at once, and heads would never give it up.
         self.networks = Networks(network if self.config.views.stored else self._as_discriminants(network, step))
+
+    def _number_that_holds(self, step: schedule.Step) -> int:
+        """The number of clusters that the heads of the graph would be merged to now."""
+        assert self.neighbors is not None
+        kind = self._kinds_of_heads()[0]
+        network = self.network.select_heads(kind)
+        fewer = min(INTERIM_PAIRS, self.config.merge.neighbor_pairs)
+        config = replace(self.config, merge=replace(self.config.merge, neighbor_pairs=fewer))
+        counts = merge.count_boundary_pairs(network, self.images, self.neighbors, config, step.number)
+        positions = self._sample(len(self.images), step)
+        labels = merge.head_labels(network, view_features(network, self.images, config.views, positions))
+        return merge.select_kind(counts, labels, [range(network.heads)], config).selection.result.n_clusters
+
+    def _sample(self, count: int, step: schedule.Step) -> Tensor:
+        """Rows on which heads are compared."""
+        generator = rng.torch_generator(self.config.seed, "heads", step.number)
+        return torch.randperm(count, generator=generator)[:AGREEMENT_SAMPLE]
 
     def _as_discriminants(self, network: ClusterNetwork, step: schedule.Step) -> ClusterNetwork:
         """The network with heads that separate their targets as well as the present features allow."""
@@ -252,9 +290,7 @@ class Trainer:
         positions = neighbors.pool_positions(len(self.images), self.config.seed)
         # Everything that follows uses the same views and the same backbone.
         features = view_features(self.network, self.images, self.config.views, positions)
-        generator = rng.torch_generator(self.config.seed, "heads", step.number)
-        sample = torch.randperm(len(features), generator=generator)[:AGREEMENT_SAMPLE]
-        labels = logits_of(self.network, features[sample, 0]).argmax(-1).reshape(len(sample), -1).numpy()
+        labels = merge.head_labels(self.network, features[self._sample(len(features), step)])
         kind = merge.select_kind(counts, labels, self._kinds_of_heads(), self.config)
         trees, result = kind.selection
         network = self.network.select_heads(kind.heads)
@@ -325,6 +361,7 @@ class Trainer:
             "step": self.step,
             "views": self.views,
             "seconds": self.seconds,
+            "held": list(self.held),
             **described,
             "optimizer": self.optimizer and self.optimizer.data(),
             "random": rng.global_state(),
@@ -342,6 +379,7 @@ class Trainer:
         self.memory = guided.Memory.load(tensors, self.device)
         self.merge_features = None
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
+        self.held = list(data["held"])
         self.optimizer = None
         if data["optimizer"]:
             self.optimizer = Optimizer(self.network, self.config.precision)
