@@ -17,7 +17,7 @@ from converge_to_surprise.config import presets
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "quickstart.ipynb"
-SHORT = {"ROUNDS": ((40, 6),), "REFINE_STEPS": 4, "REFINE_EPOCHS": 1}
+SHORT = {"ROUNDS": ((40, 6),), "MORE_ROUNDS": (), "REFINE_STEPS": 4, "REFINE_EPOCHS": 1}
 """Constants of the presets that make a search short."""
 
 

@@ -159,7 +159,15 @@ PERIODIC = st.builds(
 )
 
 
-@given(PLAIN | PERIODIC)
+PARTS = st.builds(
+    lambda kind, epochs, optional: Stage("part", kind, epochs, optional=optional),
+    st.sampled_from(("graph", "relaxed")),
+    st.floats(1e-6, 1e6).map(lambda epochs: int(epochs) if epochs.is_integer() else epochs),
+    st.booleans(),
+)
+
+
+@given(PLAIN | PERIODIC | PARTS)
 def test_stage_survives_being_written(stage: Stage) -> None:
     assert Stage.parse(str(stage)) == stage
 
@@ -172,7 +180,7 @@ def test_stage_forms() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "x", "x=evolution", "x=evolution:", "x=evolution:ten", "x=evolution:1.5", "x=evolution:5:4",
+    ["", "x", "x=evolution", "x=evolution:", "x=evolution:ten", "x=evolution:5:4",
      "x=evolution:5:4@", "x=evolution:5:@25", "x=evolution:5:4@25:6", "x=evolution:5:4@25@6"],
 )  # fmt: skip
 def test_text_that_is_no_stage(text: str) -> None:
@@ -186,6 +194,11 @@ def test_text_that_is_no_stage(text: str) -> None:
     [
         ("x=walk:5", "kind of stage x is 'walk'"),
         ("x=evolution:0", "epochs of stage x is 0"),
+        ("x=evolution:1.5", "epochs of stage x is 1.5; it must be a whole number"),
+        ("x=evolution:inf", "epochs of stage x is inf"),
+        ("x=relaxed:nan", "epochs of stage x is nan"),
+        ("x=relaxed:0.0", "epochs of stage x is 0"),
+        ("x=refine:2?", "only graph and relaxed stages are optional"),
         ("x=evolution:-3", "epochs of stage x is -3"),
         ("x=evolution:5:4@0", "passes@every of stage x is '4@0'"),
         ("x=evolution:5:0@25", "passes@every of stage x is '0@25'"),

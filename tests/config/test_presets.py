@@ -16,7 +16,7 @@ from converge_to_surprise.config import Config, SearchName, Stage, presets
 from converge_to_surprise.config.presets import AUGMENTATION, KNOWN_SIZES, UPSAMPLE, PresetName, canonical, resolve
 from converge_to_surprise.data import datasets
 from converge_to_surprise.search.evolution import fraction_perturbed
-from converge_to_surprise.search.schedule import batch_positions, batches_per_epoch, count_steps, steps
+from converge_to_surprise.search.schedule import batch_positions, batches_per_epoch, count_steps, search_steps, steps
 
 IMAGES = {"mnist": 60_000, "fashion-mnist": 60_000, "usps": 7_291}
 SIDE = {"mnist": 28, "fashion-mnist": 28, "usps": 16}
@@ -162,8 +162,11 @@ def test_small_collections_have_smaller_batches_and_not_fewer_steps(images: int,
 def test_other_collections_have_batches_of_250(images: int) -> None:
     config = resolve("fast", None, "mine", images, (1, 28, 28))
     assert config.relaxed.batch_size == 250
-    wanted = [round(steps * 250 / images) for pair in presets.ROUNDS for steps in pair]
-    assert [stage.epochs for stage in config.schedule[:-2]] == [max(1, epochs) for epochs in wanted]
+    wanted = [steps for pair in presets.ROUNDS + presets.MORE_ROUNDS for steps in pair]
+    batches = batches_per_epoch(images, 250)
+    assert [search_steps(stage, batches) for stage in config.schedule[:-2]] == wanted
+    optional = [stage.optional for stage in config.schedule]
+    assert optional == [False] * 6 + [True] * 6 + [False] * 2
 
 
 @pytest.mark.parametrize(("preset", "kind"), [("paper", "evolution"), ("fast", "graph")])
@@ -184,9 +187,9 @@ def test_only_the_fast_search_of_our_own_network_takes_fewer_bits() -> None:
 
 def test_fast_is_rounds_of_graph_and_search_then_a_merge_then_refining() -> None:
     config = resolve("fast", None, "mnist", 60_000, (1, 28, 28))
-    assert [stage.kind for stage in config.schedule] == [*["graph", "relaxed"] * 3, "merge", "refine"]
-    assert [stage.epochs for stage in config.schedule][:6] == [1] * 6
-    assert resolve("fast", None, "usps", 7291, (1, 16, 16)).schedule[0].epochs == 5
+    assert [stage.kind for stage in config.schedule] == [*["graph", "relaxed"] * 6, "merge", "refine"]
+    assert [stage.epochs for stage in config.schedule][-2:] == [1, 3]
+    assert resolve("fast", None, "usps", 7291, (1, 16, 16)).schedule[0].epochs == pytest.approx(5, abs=0.2)
     assert config.relaxed.grow
     assert config.views.fill_masked
     assert config.augmentation.sampling == "bilinear"

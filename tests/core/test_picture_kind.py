@@ -28,11 +28,12 @@ def pictures(kind: PictureKind, count: int, seed: int) -> Tensor:
     elif kind == "gray":  # an object that fills the frame
         values = noise(count, 1, SIDE, SIDE)
     else:
-        # A blob in the middle, in front of one color, or of light that falls off.
-        values = 0.2 + 0.5 * noise(count, 3, 1, 1).expand(-1, -1, SIDE, SIDE).clone()
+        # A blob in the middle, in front of one gray, or of light that falls off.
+        channels = 3 if kind == "object" else 1
+        values = 0.2 + 0.5 * noise(count, channels, 1, 1).expand(-1, -1, SIDE, SIDE).clone()
         if kind == "object":
             values *= torch.linspace(0.5, 1.2, SIDE)
-        values[..., 8:16, 8:16] = noise(count, 3, 8, 8)
+        values[..., 8:16, 8:16] = noise(count, channels, 8, 8)
     return (values.clamp(0, 1) * 255).round().to(torch.uint8)
 
 
@@ -49,13 +50,20 @@ def test_the_kind_does_not_depend_on_size_or_order_or_on_inverting(kind: Picture
     assert picture_kind(large) == picture_kind(images.flip(0)) == picture_kind(255 - images) == kind
 
 
+def test_colored_objects_in_front_of_one_color_are_told_apart_by_their_edges() -> None:
+    """Their pixels have the color in common and not the shape."""
+    images = torch.tensor([30, 90, 200], dtype=torch.uint8)[None, :, None, None].repeat(20, 1, SIDE, SIDE)
+    images[..., 8:16, 8:16] = pictures("object", 20, 0)[..., 8:16, 8:16]
+    assert picture_kind(images) == "object"
+
+
 def test_gray_pictures_read_in_color_are_gray() -> None:
     assert picture_kind(pictures("gray", 20, 0).expand(-1, 3, -1, -1)) == "gray"
 
 
 def test_a_sample_of_many_pictures_is_evenly_spaced() -> None:
     """Of a folder that is sorted, the first pictures alone do not decide."""
-    first, rest = pictures("glyph", LOOKED_AT, 0), pictures("scene", 4 * LOOKED_AT, 1)
+    first, rest = pictures("object", LOOKED_AT, 0), pictures("scene", 4 * LOOKED_AT, 1)
     assert picture_kind(torch.cat([first, rest])) == "scene"
     assert picture_kind(pictures("scene", 1, 0)) == "scene"
 

@@ -20,6 +20,7 @@ from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.inference import label_views
 from converge_to_surprise.model.network import ResNet9
 from converge_to_surprise.search import graph_start, relaxed, schedule
+from converge_to_surprise.search.neighbors import exact_neighbors
 from converge_to_surprise.search.trainer import Trainer
 
 STAGES = (
@@ -29,6 +30,17 @@ STAGES = (
     Stage("search 2", "relaxed", 1),
     Stage("merge", "merge", 1),
     Stage("refine", "refine", 1),
+)
+ROUNDS = (
+    *(
+        stage
+        for number in range(1, 7)
+        for stage in (
+            Stage(f"graph {number}", "graph", 1, optional=number > 3),
+            Stage(f"search {number}", "relaxed", 0.5, optional=number > 3),
+        )
+    ),
+    Stage("merge", "merge", 1),
 )
 
 
@@ -241,6 +253,64 @@ def test_a_run_with_graph_stages_continues_bit_for_bit_from_every_stage(small: C
         again = Trainer(images, config)
         again.restore(snapshots[position])
         assert [timeless(record) for record in again.run()] == records[position:]
+
+
+def test_a_finer_graph_where_more_clusters_hold() -> None:
+    """All resolutions are raised until the coarsest clustering has the clusters that are asked for."""
+    generator = torch.Generator().manual_seed(0)
+    points = torch.rand(400, 2, generator=generator)
+    near = exact_neighbors(points, 8, 1)
+    config = Config(relaxed=Relaxed(heads=4))
+
+    def numbers(least: float) -> list[float]:
+        found = graph_start.cluster_graph(near, torch.arange(400), config, 0, least)
+        return graph_start.entropies(found).exp().tolist()
+
+    coarse = numbers(0.0)
+    assert numbers(0.9 * coarse[0]) == coarse
+    finer = numbers(1.5 * coarse[0])
+    assert finer[0] > 1.25 * coarse[0]
+    assert finer[-1] > coarse[-1]
+
+
+def test_no_factor_makes_resolutions_finer_than_the_finest() -> None:
+    scale = np.array([0.5, 1.0, 2.0])
+    assert graph_start.finer(np.array([3.0, 3.0, 5.0]), scale, 100.0) == 4.0
+    assert graph_start.finer(np.array([3.0, 3.0, 3.0]), scale, 4.0) == 1.0  # no resolution has more
+
+
+@pytest.mark.parametrize(
+    ("held", "rounds"),
+    [([3, 3], 3), ([3, 4], 3), ([3, 5, 6], 3), ([3, 5, 7, 8], 4), ([2, 4, 8, 16, 32], 6), ([1, 9], 3)],
+)
+def test_rounds_go_on_while_more_clusters_hold(
+    small: Config, monkeypatch: pytest.MonkeyPatch, held: list[int], rounds: int
+) -> None:
+    """Optional rounds are those after the third; each follows one that raised the number by more than a third."""
+    images, _ = striped_images(80)
+    config = replace(small, schedule=ROUNDS, relaxed=Relaxed(heads=2, batch_size=40, grow=True))
+    trainer, numbers = Trainer(images, config), iter(held)
+    monkeypatch.setattr(trainer, "_number_that_holds", lambda step: next(numbers))
+    ran = {record.stage for record in trainer.run()}
+    assert ran == {"merge", *(f"{name} {n + 1}" for n in range(rounds) for name in ("graph", "search"))}
+    assert trainer.step == trainer.total
+    assert trainer.held == held
+
+
+def test_a_run_with_optional_rounds_continues_bit_for_bit(small: Config) -> None:
+    images, _ = striped_images(80)
+    config = replace(small, schedule=ROUNDS, relaxed=Relaxed(heads=2, batch_size=40, grow=True))
+    trainer = Trainer(images, config)
+    snapshots, records = [trainer.snapshot()], []
+    for record in trainer.run():
+        records.append(timeless(record))
+        snapshots.append(trainer.snapshot())
+    assert len(trainer.held) >= 2
+    for position in range(4, len(records)):
+        again = Trainer(images, config)
+        again.restore(snapshots[position])
+        assert [timeless(record) for record in again.run()] == records[position:]
+        assert again.held == trainer.held
 
 
 def test_later_graphs_are_of_features(small: Config) -> None:

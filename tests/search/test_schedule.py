@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from converge_to_surprise.config import Config, Evolution, Relaxed, Stage
+from converge_to_surprise.config import Config, Evolution, Relaxed, Stage, StageKind
 from converge_to_surprise.search import schedule
 
 
@@ -65,6 +65,30 @@ def test_epochs_are_shuffled_differently() -> None:
     pixels = torch.zeros(50, 1, 1, 1, dtype=torch.uint8)
     orders = {tuple(schedule.batch_positions(replace(step, epoch=epoch), pixels, 0).tolist()) for epoch in range(3)}
     assert len(orders) == 3
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("graph", "relaxed", "refine")), st.floats(0.001, 4) | st.integers(1, 4)),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(10, 60),
+)
+def test_stages_may_end_within_an_epoch(parts: list[tuple[StageKind, float]], images: int) -> None:
+    """Each stage has its share of steps, and begins with an epoch of its own."""
+    stages = [Stage(str(number), kind, epochs) for number, (kind, epochs) in enumerate(parts)]
+    plan = list(schedule.steps(config(*stages), images))
+    batches = schedule.batches_per_epoch(images, 10)
+    assert schedule.count_steps(config(*stages), images) == len(plan)
+    for number, (_, epochs) in enumerate(parts):
+        own = [step for step in plan if step.stage == str(number)]
+        assert abs(len(own) - epochs * batches) <= 1
+        assert [step.batch for step in own] == [index % batches for index in range(len(own))]
+        assert [step.first for step in own] == [True] + [False] * (len(own) - 1)
+        assert own[0].progress == 0
+        assert own[-1].progress < 1
+    assert len({(step.epoch, step.batch) for step in plan}) == len(plan)
 
 
 def test_the_count_is_the_number_of_steps(small: Config) -> None:

@@ -333,7 +333,7 @@ class Config:
     """Seed of the random numbers. Results repeat with the same seed, version, device, precision and threads."""
     kind: KindOption = "auto"
     """What the pictures are, which decides the defaults of views, augmentation and search in the fast preset. glyph:
-    objects on a plain background. gray: other gray pictures. object: photographs of objects on an uncluttered
+    gray objects on a plain background. gray: other gray pictures. object: colored objects on an uncluttered
     background. scene: photographs full of detail. auto: chosen from the pictures."""
     n_init: int = 1
     """Number of initializations; the one whose views tell most about each other is selected."""
@@ -356,7 +356,8 @@ class Config:
     checkpoint_seconds: float = 60.0
     """Longest time between two checkpoints in seconds; 0: one after every step."""
     schedule: tuple[Stage, ...] = (Stage("explore", "evolution", 1),)
-    """Stages, each name=kind:epochs or name=kind:epochs:passes@every."""
+    """Stages, each name=kind:epochs or name=kind:epochs:passes@every; with ? at the end a stage of graph or relaxed
+    is optional."""
     views: Views = field(default_factory=Views)
     augmentation: Augmentation = field(default_factory=Augmentation)
     network: Network = field(default_factory=Network)

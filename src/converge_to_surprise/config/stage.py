@@ -42,7 +42,7 @@ class Stage:
         if self.kind in PARTIAL:
             check(0 < self.epochs <= MOST, f"epochs of stage {self.name}", self.epochs, "above 0")
         else:
-            whole = self.epochs >= 1 and self.epochs == round(self.epochs)
+            whole = self.epochs >= 1 and float(self.epochs).is_integer()
             check(whole, f"epochs of stage {self.name}", self.epochs, "a whole number of at least 1")
         check(
             not self.optional or self.kind in ("graph", "relaxed"),

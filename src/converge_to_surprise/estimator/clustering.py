@@ -65,7 +65,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         named data set are for objects on black background, which is then not removed.
     kind : {"auto", "glyph", "gray", "object", "scene"}
         What the pictures are, which decides the defaults of views, augmentation and search in the fast preset:
-        objects on a plain background, other gray pictures, photographs of objects on an uncluttered background,
+        gray objects on a plain background, other gray pictures, colored objects on an uncluttered background,
         photographs full of detail. auto: chosen from the pictures. Not used with a named augmentation or a backbone.
     image_shape : tuple or None
         Shape of one image, (H, W), (H, W, C) or (C, H, W), if X is a 2-D array of flattened images; one side may be -1

@@ -57,10 +57,11 @@ AGREEMENT_SAMPLE = 10_000
 """Images on which the agreement between heads is measured."""
 INTERIM_PAIRS = 16_000
 """Pairs of neighbors by which clusters are tested between two rounds, where precision matters less."""
-OVER_PRODUCTION = 1.5
-"""The coarsest clustering of a later graph has this many times the clusters that hold before, or more."""
 GROWTH = 4 / 3
-"""Growth of the number of clusters that hold, from one round to the next, up to which optional stages are skipped."""
+"""If more than so many times the clusters of a round before hold, the search may not have found all: the next graph is
+clustered more finely, and optional stages are not skipped."""
+OVER_PRODUCTION = 1.5
+"""The coarsest clustering then has this many times the clusters that hold."""
 
 
 class Trainer:
@@ -131,11 +132,18 @@ class Trainer:
 
     def _skips(self, step: schedule.Step) -> bool:
         """Whether a step is left out: optional ones are, unless the number of clusters that hold has grown."""
-        grows = len(self.held) < 2 or self.held[-1] > GROWTH * self.held[-2]
-        if step.kind == "graph" and step.first and self.targets is not None and (grows or not step.optional):
+        clusters_again = step.kind == "graph" and step.first and self.targets is not None
+        if clusters_again and (self._grows or not step.optional):
             self.held.append(self._number_that_holds(step))
-            grows = len(self.held) < 2 or self.held[-1] > GROWTH * self.held[-2]
-        return step.optional and not grows
+        return step.optional and not self._grows
+
+    @property
+    def _grows(self) -> bool:
+        """Whether the last round raised the number of clusters that hold, from at least two.
+
+        Where nothing holds at first, finer clusters would be those of noise or of ever smaller differences in style.
+        """
+        return len(self.held) >= 2 and self.held[-1] > GROWTH * self.held[-2] > GROWTH
 
     def _do(self, step: schedule.Step, workers: Executor) -> Measures:
         if step.kind in ("evolution", "guided"):
@@ -238,7 +246,7 @@ class Trainer:
         assert self.copies is not None
         self.neighbors = near[:, : settings.neighbors].contiguous()
         links = near[:, : settings.graph_neighbors]
-        least = OVER_PRODUCTION * self.held[-1] if self.held and settings.grow else 0.0
+        least = OVER_PRODUCTION * self.held[-1] if self._grows and settings.grow else 0.0
         found = graph_start.cluster_graph(links, self.copies, self.config, step.number, least)
         network, targets = graph_start.fit_outputs(self.network, found, settings.grow)
         self._set_targets(targets)
