@@ -74,9 +74,13 @@ class Stage:
                 f"schedule stage {text!r} is not of the form name=kind:epochs or name=kind:epochs:passes@every, "
                 "for example strong=evolution:1000:4@25"
             ) from None
-        whole = int(length) if length.is_integer() else length
-        return cls(name or kind, typing.cast(StageKind, kind), whole, *consolidation, rest.endswith("?"))
+        return cls(name or kind, typing.cast(StageKind, kind), _shortest(length), *consolidation, rest.endswith("?"))
 
     def __str__(self) -> str:
         periodic = f":{self.passes}@{self.every}" if self.passes else ""
-        return f"{self.name}={self.kind}:{self.epochs}{periodic}{'?' if self.optional else ''}"
+        return f"{self.name}={self.kind}:{_shortest(self.epochs)}{periodic}{'?' if self.optional else ''}"
+
+
+def _shortest(epochs: float) -> float:
+    """Whole numbers without a decimal point."""
+    return int(epochs) if float(epochs).is_integer() else epochs
