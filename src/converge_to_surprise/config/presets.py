@@ -64,6 +64,8 @@ FEW_FOR_STEPS = 120
 """Fewer images have fewer steps, in proportion, ..."""
 LEAST_STEPS = 0.2
 """... but no less than this share of them."""
+MANY_FOR_STEPS = 10_000
+"""More images have more steps of search, in proportion to the cube root of their number."""
 REFINE_TEMPERATURE = 0.1
 """Temperature of refining in the fast preset, four times that of the search."""
 
@@ -73,8 +75,10 @@ PIXEL_BATCH = 900
 """Images per update there."""
 PIXEL_UPDATES = (20, 50, 100, 4)
 """Updates there: of the ramp, alone, with consolidation, and between two consolidations."""
-PIXEL_PASSES = 200
+PIXEL_PASSES = 400
 """Passes of consolidation at the end there if all images were one batch; of more images there are fewer."""
+PIXEL_INITIALIZATIONS = 3
+"""Initializations of evolution there: each takes half a minute on the digits, and they differ by 10 points."""
 GUIDED_UPDATES = (40, 40, 2)
 """Updates of guided evolution there: alone, with consolidation, and between two consolidations."""
 
@@ -197,7 +201,7 @@ def _evolution_on_pixels(config: Config, images: int) -> Config:
     ramp, explore, strong, every = (max(1, round(n * batch_size / images)) for n in PIXEL_UPDATES)
     evolution = Evolution(population=64, batch_size=batch_size, sigma=0.03, learning_rate=0.3, ramp_epochs=ramp)
     schedule = _settling("evolution", (explore, strong, every), PIXEL_PASSES * batch_size / images)
-    return replace(config, schedule=schedule, evolution=evolution)
+    return replace(config, schedule=schedule, evolution=evolution, n_init=PIXEL_INITIALIZATIONS)
 
 
 def _settling(kind: StageKind, epochs: tuple[int, int, int], passes: float) -> tuple[Stage, ...]:
@@ -235,7 +239,9 @@ def _guided(config: Config, images: int) -> Config:
 def _relaxed(config: Config, images: int) -> Config:
     largest = config.relaxed.batch_size
     batch_size = relaxed_batch(images, largest)
-    schedule = _relaxed_schedule(ROUNDS + MORE_ROUNDS, REFINE_STEPS, _epochs_per_step(images, batch_size, largest))
+    more = max(1.0, (images / MANY_FOR_STEPS) ** (1 / 3))
+    rounds = tuple((round(more * graph), round(more * search)) for graph, search in ROUNDS + MORE_ROUNDS)
+    schedule = _relaxed_schedule(rounds, REFINE_STEPS, _epochs_per_step(images, batch_size, largest))
     relaxed = replace(
         config.relaxed,
         batch_size=batch_size,
@@ -348,7 +354,7 @@ def _evolution_on_features(config: Config, batch_size: int, images: int) -> Conf
     stages = _settling(kind, (explore, strong, every), FEATURE_SETTLE / images)
     schedule = (*stages, Stage("merge", "merge", 1))
     evolution = Evolution(batch_size=batch_size, sigma=0.1, learning_rate=0.2, ramp_epochs=1)
-    return replace(config, schedule=schedule, evolution=evolution, guided=Guided(), network=Network())
+    return replace(config, schedule=schedule, evolution=evolution, guided=Guided(), network=Network(), n_init=1)
 
 
 def on_features(config: Config, inputs: int) -> Config:
