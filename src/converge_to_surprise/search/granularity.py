@@ -2,12 +2,12 @@
 
 Every head has a merge tree whose weakest branches are merged first (``splits.py``). With n clusters its weakest branch
 has the strength s(n), the median over the heads; a head that has fewer clusters counts as 0. Numbers with
-s(n) >= ``HOLDS`` hold. Evidence for a number is that one split more would be much weaker:
+s(n) >= ``HOLDS`` hold. Evidence for a number is that a quarter more clusters would be much weaker:
 
-    E(n) = I(n) · log((1 - s(n + 1) + ε) / (1 - s(n) + ε))
+    E(n) = I(n) · log((1 - s(m) + ε) / (1 - s(n) + ε)),   m = 1.25 n, rounded up
 
-with I the mutual information between two heads in nats. The ratio of what is lost by each has no scale, so that no
-range of numbers is favored. Of the numbers that hold, the largest one is selected that has at least half the evidence
+with I the mutual information between two heads in nats. Ratios of numbers and of what is lost have no scale, so that no
+range of numbers is favored. Of the numbers that hold, the largest one is selected that has at least 0.7 of the evidence
 of the most evident one. Collections have structure at several scales: the other local maxima of E are levels.
 
 If not even two clusters hold, everything in one cluster is a level. It is selected if two clusters are no stronger
@@ -22,6 +22,7 @@ the smallest phi of the splits for pairs, and the number with the most evidence 
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +38,10 @@ NOISE = 0.62
 """Strength of two clusters up to which there is one: that of clusters in smooth noise is 0.4 to 0.6."""
 NEARLY = 0.9
 """Fraction of the strength of two clusters down to which weak splits are taken to hold."""
-EVIDENT = 0.5
+EVIDENT = 0.7
 """Fraction of the largest evidence that the selected number must have."""
+MORE = 1.25
+"""Factor between a number and the one with which it is compared: steps of one cluster are small for large numbers."""
 NEGLIGIBLE = 0.02
 """ε: differences between splits that hardly lose anything do not count."""
 NO_EVIDENCE, LITTLE_EVIDENCE = 0.07, 0.3
@@ -86,9 +89,9 @@ def stability_curve(trees: list[MergeTree], labels: Labels) -> list[Level]:
         n = level.n_clusters
         strength = np.median([tree.strength(n) if tree.n_clusters >= n else 0.0 for tree in trees])
         found.append(level._replace(strength=float(strength)))
-    curve = []
-    for position, level in enumerate(found):
-        after = found[position + 1].strength if position + 1 < len(found) else 0.0
+    curve, strengths = [], {level.n_clusters: level.strength for level in found}
+    for level in found:
+        after = strengths.get(math.ceil(MORE * level.n_clusters), 0.0)
         step = np.log((1 - after + NEGLIGIBLE) / (1 - level.strength + NEGLIGIBLE))
         curve.append(level._replace(evidence=max(0.0, level.information * float(step))))
     return curve
