@@ -13,6 +13,7 @@ from sklearn.metrics import adjusted_rand_score, mutual_info_score
 from converge_to_surprise.config import Merge
 from converge_to_surprise.model.merge_tree import HOLDS, Level, MergeTree
 from converge_to_surprise.search.granularity import (
+    EVIDENT,
     MAX_LEVELS,
     NEARLY,
     NEGLIGIBLE,
@@ -52,15 +53,16 @@ def test_the_evidence_is_that_of_the_formula() -> None:
     trees, labels = nested_heads(3)
     curve = stability_curve(trees, labels)
     assert [level.n_clusters for level in curve] == list(range(2, 13))
-    strengths = [np.median([tree.strength(n) for tree in trees]) for n in range(2, 13)] + [0.0]
-    for position, level in enumerate(curve):
+    strengths = {n: np.median([tree.strength(n) for tree in trees]) for n in range(2, 13)}
+    for level in curve:
         cut = [np.array(tree.groups(level.n_clusters))[labels[:, head]] for head, tree in enumerate(trees)]
         pairs = list(itertools.combinations(cut, 2))
         information = np.mean([mutual_info_score(a, b) for a, b in pairs])
         assert level.information == pytest.approx(information)
         assert level.agreement == pytest.approx(np.mean([adjusted_rand_score(a, b) for a, b in pairs]))
-        assert level.strength == pytest.approx(strengths[position])
-        lost, more = (1 - strengths[position + k] + NEGLIGIBLE for k in (0, 1))
+        assert level.strength == pytest.approx(strengths[level.n_clusters])
+        compared = {2: 3, 3: 4, 4: 5, 5: 7, 6: 8, 7: 9, 8: 10, 9: 12}.get(level.n_clusters)
+        lost, more = (1 - strengths.get(n, 0.0) + NEGLIGIBLE for n in (level.n_clusters, compared or 0))
         assert level.evidence == pytest.approx(information * np.log(more / lost))
 
 
@@ -124,7 +126,7 @@ def test_the_selected_number_is_the_largest_evident_one_that_holds(values: list[
     held = [level for level in curve if level.strength >= HOLDS]
     if held:
         most = max(level.evidence for level in held)
-        expected = max(level.n_clusters for level in held if level.evidence >= most / 2)
+        expected = max(level.n_clusters for level in held if level.evidence >= EVIDENT * most)
         assert find_levels(curve)[0].n_clusters == expected
 
 
