@@ -53,7 +53,7 @@ def test_the_kind_does_not_depend_on_size_or_order_or_on_inverting(kind: Picture
 def test_colored_objects_in_front_of_one_color_are_told_apart_by_their_edges() -> None:
     """Their pixels have the color in common and not the shape."""
     images = torch.tensor([30, 90, 200], dtype=torch.uint8)[None, :, None, None].repeat(20, 1, SIDE, SIDE)
-    images[..., 8:16, 8:16] = pictures("object", 20, 0)[..., 8:16, 8:16]
+    images[..., 2:22, 2:22] = pictures("scene", 20, 0)[..., 2:22, 2:22]
     assert picture_kind(images) == "object"
 
 
