@@ -190,6 +190,23 @@ def test_a_kind_is_cut_by_its_own_heads_and_compared_at_the_larger_number() -> N
     assert kind.selection.result.agreement == pytest.approx([1.0, 1.0]), "of the heads of its kind"
 
 
+def test_a_later_kind_is_not_cut_to_fewer_clusters_than_the_first() -> None:
+    """Heads that tell more about neighbors, but hold two clusters only by themselves, beside heads that hold four."""
+    rng = np.random.default_rng(4)
+    classes = rng.integers(0, 4, 800)
+    halves = [np.where(rng.random(800) < 0.5, classes, classes ^ 1) for _ in range(2)]  # two classes each, in disorder
+    plain, more = np.full((4, 4), 2.0) + np.diag([100.0] * 4), np.diag([100.0] * 4)
+    pairs = torch.from_numpy(np.stack([plain, plain, more, more]))
+    counts = merge.BoundaryCounts(torch.zeros_like(pairs), pairs)
+    labels, kinds = np.stack([classes, classes, *halves], 1), [range(2), range(2, 4)]
+    alone = merge.select_kind(counts, labels, kinds[1:], Config()).selection.result
+    assert alone.n_clusters == 2
+    kind = merge.select_kind(counts, labels, kinds, Config())
+    assert kind.heads == range(2, 4)
+    assert kind.selection.result.n_clusters == kind.selection.result.levels[0].n_clusters == 4
+    assert 2 in [level.n_clusters for level in kind.selection.result.levels]
+
+
 def test_grouped_counts_keep_their_sum() -> None:
     joint = torch.arange(16).reshape(4, 4)
     result = merge.grouped(joint, [0, 0, 2, 0])

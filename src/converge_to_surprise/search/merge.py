@@ -28,7 +28,15 @@ from ..distributed.group import current
 from ..model.inference import CHUNK, logits_of
 from ..model.merge_tree import MergeResult, MergeStep, MergeTree
 from ..model.network import ClusterNetwork, channels_last
-from .granularity import agreement_curve, find_levels, levels_of_agreement, prune, stability_curve, with_boundaries
+from .granularity import (
+    MAX_LEVELS,
+    agreement_curve,
+    find_levels,
+    levels_of_agreement,
+    prune,
+    stability_curve,
+    with_boundaries,
+)
 from .neighbors import draw_partners
 
 Table = npt.NDArray[np.float64]
@@ -189,8 +197,10 @@ class Selection(NamedTuple):
     result: MergeResult
 
 
-def select_head(trees: list[MergeTree], counts: BoundaryCounts, labels: Labels, config: Config) -> Selection:
-    """Cut the trees of all heads and select the best head, without classes.
+def select_head(
+    trees: list[MergeTree], counts: BoundaryCounts, labels: Labels, config: Config, least: int = 1
+) -> Selection:
+    """Cut the trees of all heads to at least ``least`` clusters and select the best head, without classes.
 
     A good clustering separates much and keeps similar images together: the information that the cluster of an image
     carries about that of its neighbor is high only if it does both. And what one head finds is more than chance if the
@@ -199,10 +209,12 @@ def select_head(trees: list[MergeTree], counts: BoundaryCounts, labels: Labels, 
     tables = counts.tables()
     if config.merge.number_by == "splits":
         trees = prune(trees, tables, labels)
-        levels = find_levels(stability_curve(trees, labels))
+        levels = find_levels(curve := stability_curve(trees, labels))
     else:
         trees = with_boundaries(trees, tables)
-        levels = levels_of_agreement(agreement_curve(trees, labels))
+        levels = levels_of_agreement(curve := agreement_curve(trees, labels))
+    if levels[0].n_clusters < least and (finer := [level for level in curve if level.n_clusters == least]):
+        levels = [*finer, *(level for level in levels if level not in finer)][:MAX_LEVELS]
     most = max(tree.n_clusters for tree in trees)
     n_clusters = min(config.n_clusters or levels[0].n_clusters, most)
     able = [tree.n_clusters >= n_clusters for tree in trees]
@@ -236,17 +248,22 @@ def select_kind(counts: BoundaryCounts, labels: Labels, kinds: Sequence[range], 
 
     Each number of clusters is read from heads of one kind only: heads that begin alike must agree on a split, and where
     one way to begin misleads, the others need not be held to it. Then the kinds are compared at the same number of
-    clusters, the largest that one of them selected, because information grows with the number.
+    clusters, the largest that one of them selected, because information grows with the number. Later kinds of heads
+    tend to lose clusters: if such a kind is selected, it is not cut to fewer than the first kind would be.
     """
-    found = []
-    for kind in kinds:
+
+    def select(kind: range, least: int = 1) -> Kind:
         own = counts.of_heads(kind)
         trees = [build_merge_tree(table, config.merge) for table in own.tables()]
-        found.append(Kind(kind, select_head(trees, own, labels[:, kind.start : kind.stop], config)))
+        return Kind(kind, select_head(trees, own, labels[:, kind.start : kind.stop], config, least))
+
+    found = [select(kind) for kind in kinds]
     most = max(kind.selection.result.n_clusters for kind in found)
-    return max(
+    best = max(
         found, key=lambda kind: max(neighbor_information(kind.selection.trees, counts.of_heads(kind.heads), most))
     )
+    first = found[0].selection.result.n_clusters
+    return best if best.selection.result.n_clusters >= first else select(best.heads, first)
 
 
 def grouped(joint: Tensor, groups: list[int]) -> Tensor:
