@@ -21,7 +21,7 @@ from converge_to_surprise.data import datasets
 from converge_to_surprise.data.synthetic import striped_images
 
 SETTINGS = """
---threads 1 --search evolution --schedule explore=evolution:2 --max-clusters 6 --network.width 2
+--threads 1 --n-init 1 --search evolution --schedule explore=evolution:2 --max-clusters 6 --network.width 2
 --network.min-active-outputs 4 --augmentation.crop 1 --no-report --views.upsample 1 --evolution.population 2
 --evolution.batch-size 10 --evolution.sigma 0.1
 """
@@ -363,7 +363,7 @@ def test_offline(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
             "consolidate",
         ),
         ("--schedule x", "schedule stage 'x' is not of the form name=kind:epochs"),
-        ("--schedule ok=evolution:1 x=evolution:0", "epochs of stage x is 0; it must be at least 1"),
+        ("--schedule ok=evolution:1 x=evolution:0", "epochs of stage x is 0; it must be a whole number of at least 1"),
         ("--seed -1", "seed is -1; it must be a whole number from 0"),
         ("--threads 9999", "threads is 9999; it must be from 0 to 1024"),
         ("--device abacus", "device is 'abacus', which cannot be used here"),

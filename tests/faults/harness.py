@@ -29,7 +29,7 @@ COMMON = """
 # Small batches give many updates: the running statistics of the network need some twenty of them before the labels
 # that consolidation starts from tell images apart at all.
 SETTINGS = {
-    "evolution": f"""{COMMON} --search evolution --network.pixels 0
+    "evolution": f"""{COMMON} --search evolution --network.pixels 0 --n-init 1
         --schedule explore=evolution:3 strong=evolution:2:2@1
         --evolution.population 2 --evolution.batch-size 10 --evolution.ramp-epochs 2""",
     "restarts": f"""{COMMON} --search evolution --network.pixels 0 --n-init 2
