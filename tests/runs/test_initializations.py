@@ -57,6 +57,13 @@ def check(snapshot: Snapshot, config: Config) -> None:
     check_position(snapshot, config, 60)
 
 
+@pytest.mark.parametrize("held", [None, "6", [6, 0], [6, "26"], [6.5], [True]])
+def test_numbers_that_held_which_are_none(two: Config, finished: Snapshot, held: Any) -> None:
+    """They decide which stages are skipped."""
+    with pytest.raises(ValueError, match="held"):
+        check(finished._replace(data=finished.data | {"held": held}), two)
+
+
 INFORMATION: list[Any] = [[0.5], [0.5, 0.5, 0.5], [0.5, math.nan], [0.5, "much"], [0.5, 1e308], "ab", []]
 
 

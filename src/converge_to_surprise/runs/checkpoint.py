@@ -156,6 +156,8 @@ def check_snapshot(snapshot: Snapshot, config: Config, channels: int) -> None:
     for name in ("step", "views"):
         require(is_count(data[name]) and data[name] >= 0, name)
     require(is_number(data["seconds"]) and data["seconds"] >= 0, "seconds")
+    held = data["held"]
+    require(isinstance(held, list) and all(is_count(number) and number >= 1 for number in held), "held")
     network = _check_networks(snapshot, config, channels)
     best, information = best_part(snapshot), data["information"]
     fits = isinstance(information, list) and len(information) <= config.n_init and (best is None) == (not information)
