@@ -91,8 +91,7 @@ def parser(description: str | None, save: str | None = None, **defaults: int) ->
 def cts(*words: object) -> str:
     """What a command of the program prints."""
     command = [sys.executable, "-m", "converge_to_surprise", *map(str, words)]
-    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def show_speed(figures: Figures, threads: int, file: Path | None) -> None:

@@ -1,7 +1,8 @@
 """How long until which quality? Whole runs of this version and of version 0.1, and NMI along the run.
 
     python benchmarks/time_to_quality.py [--data digits usps mnist fashion-mnist] [--seeds 0] [--threads 2]
-        [--data-dir FOLDER] [--old 01faa04] [--rivals] [--figure docs/images/time-to-quality.svg]
+        [--data-dir FOLDER] [--old 01faa04] [--rivals] [--rivals-python PYTHON]
+        [--figure docs/images/time-to-quality.svg]
 
 - whole: ``cts fit NAME`` from its start to its end, page included, by this version and by the commit ``--old`` (version
   0.1; it is checked out into a temporary folder). They take turns. ACC, NMI and ARI are those of `cts evaluate`, on the
@@ -77,7 +78,7 @@ def checked_out(commit: str) -> Iterator[Path | None]:
 def program(source: Path, *words: object) -> str:
     """What a command of the program in ``source`` prints."""
     command = [sys.executable, "-m", "converge_to_surprise", *map(str, words)]
-    environment = os.environ | {"PYTHONPATH": str(source), "OMP_WAIT_POLICY": "PASSIVE"}
+    environment = os.environ | {"PYTHONPATH": str(source)}
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
 
 
@@ -105,6 +106,9 @@ def points(job: Job, extra: list[str]) -> list[dict[str, Any]]:
 def follow(job: Job, extra: list[str]) -> list[dict[str, float]]:
     """The points of a run in this process."""
     began = time.perf_counter()
+    from converge_to_surprise import use_passive_threads
+
+    use_passive_threads()
     import torch
 
     from converge_to_surprise.cli.fit import effective_config, parse_words
@@ -133,10 +137,10 @@ def follow(job: Job, extra: list[str]) -> list[dict[str, float]]:
     return found
 
 
-def rival(job: Job, method: str) -> dict[str, Any]:
+def rival(job: Job, method: str, python: str | None) -> dict[str, Any]:
     """The row of another method."""
     seed = None if method == "umap+hdbscan" and job.threads > 1 else job.seed
-    found = rivals.measure(rivals.Job(method, job.data, seed, job.threads), job.data_dir)
+    found = rivals.measure(rivals.Job(method, job.data, seed, job.threads), job.data_dir, python)
     kept = ("seconds", "acc", "nmi", "ari", "n_clusters", "load")
     return _row("whole", method, job, {name: found[name] for name in kept})
 
@@ -178,6 +182,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--old", default="01faa04", help="commit of version 0.1; empty: without it")
     parser.add_argument("--rivals", action="store_true", help="also EVoC and UMAP + HDBSCAN")
+    parser.add_argument("--rivals-python", help="interpreter that has evoc, umap-learn and hdbscan")
     parser.add_argument("--figure", type=Path, help="draw the rows into this file (.svg, .png)")
     parser.add_argument("--only-figure", action="store_true", help="run nothing")
     parser.add_argument("--points", help="(used by the program itself)")
@@ -216,7 +221,7 @@ def run_all(options: Any) -> None:
                 if seed == options.seeds[0]:
                     keep(points(job, options.extra))
                     for method in RIVALS if options.rivals else ():
-                        keep([rival(job, method)])
+                        keep([rival(job, method, options.rivals_python)])
 
 
 if __name__ == "__main__":

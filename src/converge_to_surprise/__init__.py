@@ -23,10 +23,16 @@ def __getattr__(name: str) -> Any:
 
 
 def use_passive_threads() -> None:
-    """Make waiting OpenMP threads sleep: on a machine with other load, spinning makes a training step ten times slower.
+    """Make OpenMP threads that wait sleep soon: on a machine with other load, spinning makes a training step ten times
+    slower.
+
+    Those of GNU's library, which torch uses on Linux, first spin for some microseconds. Without it two threads are no
+    faster than one, because between two layers they fall asleep; a longer wait gains nothing more.
 
     And never let OpenMP take fewer threads than asked for when the machine is busy: sums would be rounded in another
     way, and the same seed would give other clusters. torch reads the settings when it is imported.
     """
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     os.environ["OMP_DYNAMIC"] = "FALSE"
