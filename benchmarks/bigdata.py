@@ -1,12 +1,13 @@
 """How do time and memory of a run grow with the number of images?
 
     python benchmarks/bigdata.py [--sizes 10000 100000 1000000] [--side 28] [--channels 1] [--threads 1]
-    python benchmarks/bigdata.py --side 48 --channels 3
+    python benchmarks/bigdata.py --side 48 --channels 3 [--files]
 
-For each size an .npy file of turned, shifted and noisy digits is written block by block; a process of its own then goes
-through every stage of a run on it, with the settings of the fast preset: fingerprint, neighbors by pixels, steps in the
-middle of an epoch, a checkpoint, merging, neighbors by features, steps of refining, labeling, the table of labels. Only
-the number of steps is limited.
+For each size an .npy file of turned, shifted and noisy digits is written block by block, or with ``--files`` a folder
+of PNG files; a process of its own then goes through every stage of a run on it, with the settings of the fast preset:
+opening (of files: decoding), fingerprint, neighbors by pixels, clusterings of their graph, steps in the middle of an
+epoch, a checkpoint, merging, neighbors by features, steps of refining, labeling, the table of labels. Only the number
+of steps is limited, and the graph is clustered once; a run does so three times or more.
 
 ``cpu_seconds`` are disturbed least by other programs on the machine; a step's is the median. Memory is the process's
 own (RssAnon), not the pages of the file that the system keeps as long as nothing else needs them.
@@ -47,6 +48,7 @@ import readme_table
 import rows
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from sklearn.datasets import load_digits
 
 from converge_to_surprise.config import Augmentation, Config, Stage, presets
@@ -97,6 +99,16 @@ def _write(path: Path, shape: tuple[int, ...], block: Callable[[int], Bytes]) ->
     file.flush()
 
 
+def as_files(path: Path) -> Path:
+    """A folder of PNG files with the images of an .npy file, 1,000 in each of its folders."""
+    folder = path.parent / "files"
+    for number, picture in enumerate(np.load(path, mmap_mode="r")):
+        place = folder / f"{number // 1000:04}"
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture).save(place / f"{number % 1000:03}.png", compress_level=1)
+    return folder
+
+
 class Meter(rows.MemoryWatch):
     """Seconds and peak memory of the parts of a run."""
 
@@ -117,7 +129,12 @@ class Meter(rows.MemoryWatch):
 
 def a_config(images: int, shape: tuple[int, int, int], threads: int) -> Config:
     """The fast preset with an epoch of each search, of which only some steps are taken."""
-    stages = (Stage("search", "relaxed", 1), Stage("merge", "merge", 1), Stage("refine", "refine", 1))
+    stages = (
+        Stage("graph", "graph", 1),
+        Stage("search", "relaxed", 1),
+        Stage("merge", "merge", 1),
+        Stage("refine", "refine", 1),
+    )
     config = presets.resolve("fast", None, "auto", images, shape)
     return replace(config, threads=threads, n_init=1, schedule=stages)
 
@@ -154,15 +171,19 @@ def measure(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     batches = schedule.batches_per_epoch(len(store), config.relaxed.batch_size)
     steps_taken = min(options.steps, batches - WARM)
     middle = (batches - WARM - steps_taken) // 2
-    some_steps(trainer, 0, 1, meter, "neighbors by pixels")  # which come before the first step
-    steps = {"search": some_steps(trainer, middle, WARM + steps_taken, meter, "search")}
+    with meter.measured("neighbors by pixels"):
+        near = trainer.nearest_neighbors(count=max(config.relaxed.graph_neighbors, config.relaxed.neighbors))
+    trainer.nearest_neighbors = lambda *_, **__: near  # type: ignore[method-assign]
+    some_steps(trainer, 0, 1, meter, "clusterings of the graph")  # which come before the first step
+    del trainer.nearest_neighbors  # type: ignore[method-assign]
+    steps = {"search": some_steps(trainer, batches + middle, WARM + steps_taken, meter, "search")}
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         with meter.measured("checkpoint"):
             saved = checkpoint.save(Path(folder) / "checkpoints", search.snapshot())
             checkpoint_bytes = saved.with_suffix(".safetensors").stat().st_size
-        some_steps(trainer, batches, 1, meter, "merge")
-        some_steps(trainer, batches + 1, 1, meter, "neighbors by features")
-        steps["refine"] = some_steps(trainer, batches + 1 + middle, WARM + steps_taken, meter, "refine")
+        some_steps(trainer, 2 * batches, 1, meter, "merge")
+        some_steps(trainer, 2 * batches + 1, 1, meter, "neighbors by features")
+        steps["refine"] = some_steps(trainer, 2 * batches + 1 + middle, WARM + steps_taken, meter, "refine")
         with meter.measured("labeling"):
             fitted = search.finish()
         with meter.measured("finishing"):
@@ -174,6 +195,7 @@ def measure(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     table.loc["checkpoint", "checkpoint_bytes"] = checkpoint_bytes
     whole = table[["cpu_seconds", "wall_seconds"]].sum().to_dict() | {"megabytes": max(meter.megabytes.values())}
     about = {"images": len(store), "side": options.side, "channels": options.channels, "threads": options.threads}
+    about |= {"source": "files" if options.files else "npy"}
     stages = [
         {**about, "stage": name, **row.dropna().to_dict()} for name, row in table.loc[list(meter.seconds)].iterrows()
     ]
@@ -218,6 +240,8 @@ def each_size(script: str, options: argparse.Namespace, channels: int) -> Iterat
         with tempfile.TemporaryDirectory(dir=options.work) as folder:
             path = Path(folder) / "images.npy"
             write_store(path, size, options.side, channels)
+            if getattr(options, "files", False):
+                path = as_files(path)
             words = [sys.executable, script, *sys.argv[1:], "--measure", str(path)]
             ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
         yield json.loads(ended.stdout.splitlines()[-1])
@@ -226,6 +250,7 @@ def each_size(script: str, options: argparse.Namespace, channels: int) -> Iterat
 def main() -> None:
     parser = rows.parser(__doc__, "bigdata.csv", side=28, channels=1, steps=50, threads=1)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--files", action="store_true", help="a folder of PNG files in place of an .npy file")
     parser.add_argument("--work", type=Path, help="folder for the images: they take side² bytes and channel each")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--cold", action="store_true", help="only what batches cost that are not in memory")

@@ -223,13 +223,17 @@ STAGES = {
     "search": ("one step of the search, ms", "step_cpu_seconds", 1000, 1),
     "refine": ("one step of refining, ms", "step_cpu_seconds", 1000, 1),
     "fingerprint": ("fingerprint, s", "cpu_seconds", 1, 3),
+    "opening": ("opening, of files: decoding, s", "cpu_seconds", 1, 1),
     "neighbors by pixels": ("neighbors by pixels, s", "cpu_seconds", 1, 1),
+    "clusterings of the graph": ("eight clusterings of their graph, s", "cpu_seconds", 1, 1),
+    "merge": ("merging, s", "cpu_seconds", 1, 1),
     "neighbors by features": ("neighbors by features, s", "cpu_seconds", 1, 1),
     "labeling": ("labeling by both networks, s", "cpu_seconds", 1, 1),
     "finishing": ("judging and writing labels, s", "cpu_seconds", 1, 1),
     "whole run": ("peak memory of its own, MB", "megabytes", 1, 0),
 }
 """What is shown of a stage: title, column, factor, decimal places."""
+SOURCES = {"npy": "an .npy file", "files": "a folder of PNG files"}
 
 
 def bigdata(folder: Path) -> str:
@@ -238,13 +242,10 @@ def bigdata(folder: Path) -> str:
     The figures are those of the last command that went through whole runs with it.
     """
     every = pd.read_csv(folder / "bigdata.csv")
-    whole = every[every["stage"] == "whole run"].dropna(subset=["side"]) if "side" in every else every[:0]
-    if whole.empty:  # rows of a version that measured one size
-        return _bigdata(every, every.loc[every["stage"] == "whole run", "command"].iloc[-1])
     tables = []
-    for (side, channels), runs in whole.groupby(["side", "channels"]):
-        color = " in color" if channels == 3 else ""
-        tables.append(f"Images of {side:.0f}×{side:.0f}{color}:\n\n{_bigdata(every, runs['command'].iloc[-1])}")
+    for (side, channels, source), runs in every[every["stage"] == "whole run"].groupby(["side", "channels", "source"]):
+        title = f"Images of {side:.0f}×{side:.0f}{' in color' if channels == 3 else ''} from {SOURCES[source]}"
+        tables.append(f"{title}:\n\n{_bigdata(every, runs['command'].iloc[-1])}")
     return "\n\n".join(tables)
 
 
@@ -294,6 +295,11 @@ SPEED = {
         "peak memory for 10,000 images": "peak memory for 10,000 images",
         "peak memory for 200,000 images": "peak memory for 200,000 images",
     },
+    "decoding": {
+        **{f"{kind}: ours": f"{kind} files, checked, in order" for kind in ("JPEG", "PNG", "HEIC")},
+        **{f"{kind}: ratio": f"{kind} files, as a share of the bare loop" for kind in ("JPEG", "PNG", "HEIC")},
+        "first line of cts fit FOLDER": "first line of `cts fit FOLDER` in a terminal",
+    },
     "processes": {
         "relaxed: 2 processes / one": "relaxed: two processes of one thread against one of two",
         "evolution: 2 processes / one": "evolution: two processes of one thread against one of two",
@@ -317,6 +323,22 @@ def speed(name: str) -> Callable[[Path], str]:
 def _quantity(row: Any) -> str:
     value, unit = row["value"], row["unit"]
     return f"{value:.2f}" if unit == "ratio" else f"{value:,.{0 if value >= 100 else 1}f} {unit}"
+
+
+def time_to_quality(folder: Path) -> str:
+    """Whole runs of this version, of version 0.1 and of the rivals on the same threads, a line per data set."""
+    found = newest(folder, "time_to_quality", "kind", "method", "data", "seed")
+    lines = []
+    for data, group in by_dataset(found[found["kind"] == "whole"], "data"):
+        own, old = (group[group["method"] == method] for method in ("current", "version 0.1"))
+        ratio = f"{own['seconds'].mean() / old['seconds'].mean():.2f}" if len(old) else ABSENT
+        runs = [group[group["method"] == method] for method in ("current", "version 0.1", "evoc", "umap+hdbscan")]
+        cells = [
+            f"{run['seconds'].mean():,.0f} s, {100 * run['nmi'].mean():.1f}" if len(run) else ABSENT for run in runs
+        ]
+        lines.append([TITLES[data], *cells[:2], ratio, *cells[2:]])
+    header = "2 threads: seconds, NMI|this version|version 0.1|ratio of the times|EVoC|UMAP + HDBSCAN"
+    return markdown(header.split("|"), lines)
 
 
 def novelty(folder: Path) -> str:
@@ -370,6 +392,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
             evolution,
         )
     },
+    "time-to-quality": time_to_quality,
     **{name: speed(name) for name in SPEED},
     "hypotheses": hypotheses_tables.rounds,
     "hypotheses-coarse": hypotheses_tables.coarse,

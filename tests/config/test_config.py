@@ -68,6 +68,7 @@ WRONG: list[tuple[type[Any], str, Any]] = [
     (Relaxed, "diversity_floor", (9, 3)),
     (Relaxed, "neighbors", 0),
     (Relaxed, "neighbor_prob", 1.1),
+    (Evolution, "neighbor_prob", -0.1),
     (Relaxed, "refine_learning_rate", 0),
     (Relaxed, "refine_temperature", 0.0),
     (Relaxed, "refine_temperature", math.inf),

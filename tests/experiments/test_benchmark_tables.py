@@ -155,28 +155,45 @@ def test_growth_of_a_line_is_its_two_parts() -> None:
 
 
 def test_growth_is_that_of_the_last_command(tmp_path: Path) -> None:
-    columns = {"cpu_seconds": 2, "step_cpu_seconds": 0.5, "megabytes": 300, "pool": 10, "command": "new"}
+    about = {"side": 28, "channels": 1, "source": "npy", "command": "new"}
+    columns = {"cpu_seconds": 2, "step_cpu_seconds": 0.5, "megabytes": 300, **about}
     new = [{"images": size, "stage": stage, **columns} for size in (1000, 9000) for stage in readme_table.STAGES]
     cold = {"images": 1, "stage": "cold batches", "command": "cold"}
     rows.write_rows(tmp_path / "bigdata.csv", [*(row | {"images": 7, "command": "old"} for row in new), *new, cold])
     found = made("bigdata", tmp_path)
-    assert found.startswith("| images | 1,000 | 9,000 | exponent |")
+    assert found.startswith("Images of 28×28 from an .npy file: | images | 1,000 | 9,000 | exponent |")
     assert "| one step of the search, ms | 500.0 | 500.0 | 0.00 |" in found.replace("-0.00", "0.00")
     assert "| neighbors by pixels, s | 2.0 | 2.0 |" in found
 
 
-def test_growth_has_a_table_for_every_size_of_images(tmp_path: Path) -> None:
+def test_growth_has_a_table_for_every_size_and_source_of_images(tmp_path: Path) -> None:
     columns = {"cpu_seconds": 2, "step_cpu_seconds": 0.5, "megabytes": 300}
     new = [
-        {"images": size, "stage": stage, **columns, "side": side, "channels": channels, "command": f"side {side}"}
-        for side, channels in ((28, 1), (48, 3))
+        {"images": size, "stage": stage, **columns, **about, "command": str(about)}
+        for about in (
+            {"side": 28, "channels": 1, "source": "npy"},
+            {"side": 28, "channels": 1, "source": "files"},
+            {"side": 48, "channels": 3, "source": "npy"},
+        )
         for size in (1000, 9000)
         for stage in readme_table.STAGES
     ]
     rows.write_rows(tmp_path / "bigdata.csv", new)
     found = made("bigdata", tmp_path)
-    assert found.startswith("Images of 28×28: | images")
-    assert "Images of 48×48 in color: | images" in found
+    assert "Images of 28×28 from an .npy file: | images" in found
+    assert "Images of 28×28 from a folder of PNG files: | images" in found
+    assert "Images of 48×48 in color from an .npy file: | images" in found
+
+
+def test_times_stand_beside_those_of_version_0_1(tmp_path: Path) -> None:
+    about = {"kind": "whole", "data": "usps", "seed": 0, "nmi": 0.5}
+    times = {"current": 50, "version 0.1": 200, "evoc": 0.4}
+    point = about | {"kind": "point", "method": "current", "seconds": 9}
+    rows.write_rows(
+        tmp_path / "time_to_quality.csv",
+        [point, *(about | {"method": method, "seconds": seconds} for method, seconds in times.items())],
+    )
+    assert "| USPS | 50 s, 50.0 | 200 s, 50.0 | 0.25 | 0 s, 50.0 | – |" in made("time-to-quality", tmp_path)
 
 
 def test_later_rows_count(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from converge_to_surprise.config import Config, Merge, Relaxed, Stage
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.report.comparison import compare_runs
 from converge_to_surprise.report.content import progress
-from converge_to_surprise.runs import checkpoint
 from converge_to_surprise.runs.checkpoint import check_position, check_snapshot
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.result import read_result, selection_text
@@ -47,7 +46,7 @@ def finished(two: Config) -> Snapshot:
     search = Restarts(striped_images(60)[0], two)
     for _ in search.run():
         pass
-    snapshot = checkpoint.unpack(checkpoint.pack(search.snapshot()))
+    snapshot = Snapshot.from_bytes(search.snapshot().to_bytes())
     check(snapshot, two)
     return snapshot
 

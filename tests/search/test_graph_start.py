@@ -68,7 +68,7 @@ def test_islands_of_neighbors_are_clusters_the_largest_first() -> None:
 def test_finer_heads_have_more_clusters_and_the_same_seed_the_same_ones() -> None:
     images, _ = striped_images(200)
     trainer = Trainer(images, Config(schedule=STAGES, relaxed=Relaxed(heads=4, batch_size=40), threads=1))
-    near = trainer._nearest_neighbors()
+    near = trainer.nearest_neighbors()
     config = settings()
     found = graph_start.cluster_graph(near, torch.arange(200), config, 3)
     counts = (found.amax(0) + 1).tolist()
@@ -320,7 +320,7 @@ def test_later_graphs_are_of_features(small: Config) -> None:
     for record in trainer.run():
         assert trainer.neighbors is not None
         tables[record.stage] = trainer.neighbors.clone()
-    assert torch.equal(tables["graph 1"], trainer._nearest_neighbors())
+    assert torch.equal(tables["graph 1"], trainer.nearest_neighbors())
     assert torch.equal(tables["search 1"], tables["graph 1"])
     assert not torch.equal(tables["graph 2"], tables["graph 1"])
     assert torch.equal(tables["search 2"], tables["graph 2"])

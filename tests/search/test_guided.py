@@ -13,6 +13,7 @@ from support.configs import CLIMBING, trained
 from torch import Tensor
 
 from converge_to_surprise.config import Config, Evolution, Guided, Network, Stage, Views
+from converge_to_surprise.config.stage import StageKind
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model.network import ResNet9, flatten, load_flat
 from converge_to_surprise.search import evolution, guided
@@ -150,3 +151,23 @@ def test_guided_evolution_works_on_stored_features_and_with_any_score() -> None:
     records = list(Trainer(items, config).run())
     assert records[-1].surprise > records[0].surprise + 0.2
     assert not torch.equal(flatten(agreeing.network), flatten(trained(items, config).network))
+
+
+@pytest.mark.parametrize("kind", ["evolution", "guided"])
+def test_views_of_neighbors_are_pairs_of_evolution_too(kind: StageKind) -> None:
+    """An item with a single view always agrees with itself, with its neighbors only if the labels are good."""
+    items = (3 * normal(4, 12).repeat_interleave(30, 0) + normal(120, 12, seed=1)).half()[:, None, None]
+    config = Config(
+        threads=1,
+        max_clusters=8,
+        schedule=(Stage("search", kind, 20),),
+        views=Views(stored=True),
+        network=Network(inputs=12, min_active_outputs=2),
+        evolution=Evolution(population=8, batch_size=120, ramp_epochs=1, sigma=0.1, learning_rate=0.2),
+        guided=GUIDED,
+    )
+    own = list(Trainer(items, config).run())
+    assert {record.agreement for record in own} == {1.0}
+    near = list(Trainer(items, replace(config, evolution=replace(config.evolution, neighbor_prob=1.0))).run())
+    assert near[0].agreement < 0.95
+    assert near[-1].surprise > near[0].surprise + 0.2

@@ -19,7 +19,6 @@ from converge_to_surprise.model import inference
 from converge_to_surprise.model.cluster_model import Model
 from converge_to_surprise.model.inference import Outputs
 from converge_to_surprise.model.network import flatten
-from converge_to_surprise.runs import checkpoint
 from converge_to_surprise.runs.checkpoint import check_position, check_snapshot
 from converge_to_surprise.search import schedule
 from converge_to_surprise.search.restarts import Fitted, Restarts
@@ -55,7 +54,7 @@ def searched(images: Tensor, config: Config) -> Restarts:
 
 def stored(snapshot: Snapshot) -> Snapshot:
     """A snapshot as it is read from a file."""
-    return checkpoint.unpack(checkpoint.pack(snapshot))
+    return Snapshot.from_bytes(snapshot.to_bytes())
 
 
 def same_outputs(found: Outputs | None, expected: Outputs | None) -> bool:

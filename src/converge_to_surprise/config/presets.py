@@ -241,7 +241,7 @@ def _relaxed(config: Config, images: int) -> Config:
     batch_size = relaxed_batch(images, largest)
     more = max(1.0, (images / MANY_FOR_STEPS) ** (1 / 3))
     rounds = tuple((round(more * graph), round(more * search)) for graph, search in ROUNDS + MORE_ROUNDS)
-    schedule = _relaxed_schedule(rounds, REFINE_STEPS, _epochs_per_step(images, batch_size, largest))
+    schedule = _relaxed_schedule(rounds, REFINE_STEPS, _epochs_per_step(images, batch_size, largest), len(ROUNDS))
     relaxed = replace(
         config.relaxed,
         batch_size=batch_size,
@@ -273,8 +273,12 @@ def _epochs_per_step(images: int, batch_size: int, largest: int) -> float:
     return share * whole * (-(-images // largest) / -(-images // batch_size))
 
 
-def _relaxed_schedule(rounds: tuple[tuple[int, int], ...], refining: int, epochs_per_step: float) -> tuple[Stage, ...]:
-    """Rounds of imitating the neighbor graph and of going on from there, merging, refining."""
+def _relaxed_schedule(
+    rounds: tuple[tuple[int, int], ...], refining: int, epochs_per_step: float, always: int
+) -> tuple[Stage, ...]:
+    """Rounds of imitating the neighbor graph and of going on from there, merging, refining. Those after the first
+    ``always`` are optional.
+    """
 
     def epochs(steps: int) -> float:
         return float(f"{steps * epochs_per_step:.4g}")
@@ -283,8 +287,8 @@ def _relaxed_schedule(rounds: tuple[tuple[int, int], ...], refining: int, epochs
         stage
         for number, (imitating, searching) in enumerate(rounds, start=1)
         for stage in (
-            Stage(f"graph {number}", "graph", epochs(imitating), optional=number > len(ROUNDS)),
-            Stage(f"search {number}", "relaxed", epochs(searching), optional=number > len(ROUNDS)),
+            Stage(f"graph {number}", "graph", epochs(imitating), optional=number > always),
+            Stage(f"search {number}", "relaxed", epochs(searching), optional=number > always),
         )
     ]
     return (*stages, Stage("merge", "merge", 1), Stage("refine", "refine", max(REFINE_EPOCHS, epochs(refining))))
@@ -321,7 +325,13 @@ def with_embeddings(config: Config, items: int, views: int) -> Config:
     A single view says nothing about itself, so there all pairs are neighbors.
     """
     config = _stored(replace(config, views=Views(stored=True), augmentation=Augmentation()), items)
-    return config if views > 1 else replace(config, relaxed=replace(config.relaxed, neighbor_prob=1.0))
+    if views > 1:
+        return config
+    return replace(
+        config,
+        relaxed=replace(config.relaxed, neighbor_prob=1.0),
+        evolution=replace(config.evolution, neighbor_prob=1.0),
+    )
 
 
 def _stored(config: Config, images: int) -> Config:
@@ -336,7 +346,7 @@ def _stored(config: Config, images: int) -> Config:
     relaxed = replace(config.relaxed, batch_size=batch_size, temperature=FEATURE_TEMPERATURE, learning_rate=5e-3)
     relaxed = replace(relaxed, random_heads=0)  # they were tried on pixels only
     # One round: the features, and with them the neighbor graph, stay the same.
-    schedule = _relaxed_schedule((FEATURE_STEPS,), FEATURE_REFINE_STEPS, batch_size / images)
+    schedule = _relaxed_schedule((FEATURE_STEPS,), FEATURE_REFINE_STEPS, batch_size / images, always=1)
     return replace(config, schedule=schedule, relaxed=relaxed)
 
 
@@ -353,7 +363,13 @@ def _evolution_on_features(config: Config, batch_size: int, images: int) -> Conf
     explore, strong, every = (max(1, round(steps / per_epoch)) for steps in FEATURE_UPDATES)
     stages = _settling(kind, (explore, strong, every), FEATURE_SETTLE / images)
     schedule = (*stages, Stage("merge", "merge", 1))
-    evolution = Evolution(batch_size=batch_size, sigma=0.1, learning_rate=0.2, ramp_epochs=1)
+    evolution = Evolution(
+        batch_size=batch_size,
+        sigma=0.1,
+        learning_rate=0.2,
+        ramp_epochs=1,
+        neighbor_prob=config.relaxed.neighbor_prob,
+    )
     return replace(config, schedule=schedule, evolution=evolution, guided=Guided(), network=Network(), n_init=1)
 
 

@@ -168,6 +168,8 @@ class Evolution:
     """Epochs over which that fraction grows linearly to 1."""
     score: str = "surprise"
     """Score to maximize: surprise or orderliness (from Python: any function of two label sequences)."""
+    neighbor_prob: float = 0.0
+    """Probability that view j comes from a neighbor of the image; 0 in the paper, more only on stored features."""
     chunk_size: int = 0
     """Views that pass through the first layer at once; affects speed and memory only. 0: what fits the CPU's cache or
     half of the GPU's memory."""
@@ -186,6 +188,7 @@ class Evolution:
         check(0 < self.ramp_start <= 1, "evolution.ramp_start", self.ramp_start, "above 0 and at most 1")
         check(self.ramp_epochs >= 1, "evolution.ramp_epochs", self.ramp_epochs, "at least 1")
         check(bool(self.score), "evolution.score", self.score, "the name of a score")
+        check(0 <= self.neighbor_prob <= 1, "evolution.neighbor_prob", self.neighbor_prob, "a probability from 0 to 1")
         check(self.chunk_size >= 0, "evolution.chunk_size", self.chunk_size, "at least 1 view, or 0 for automatic")
 
 
@@ -336,7 +339,8 @@ class Config:
     gray objects on a plain background. gray: other gray pictures. object: colored objects on an uncluttered
     background. scene: photographs full of detail. auto: chosen from the pictures."""
     n_init: int = 1
-    """Number of initializations; the one whose views tell most about each other is selected."""
+    """Number of initializations; the one whose views tell most about each other is selected. On a CPU they share the
+    threads and run side by side."""
     max_clusters: int = 64
     """Outputs per head: the upper bound K on the number of clusters."""
     n_clusters: int | None = None

@@ -43,7 +43,7 @@ def save(folder: Path, snapshot: Snapshot, run: str = "") -> Path:
         folder.mkdir()
         flush_folder(folder.parent)
     step = snapshot.data["step"]
-    content = _serialized(_plain(snapshot))
+    content = snapshot.tensor_bytes()
     path = folder / f"{_stem(step)}.json"
     write_atomically(path.with_suffix(".safetensors"), content)
     data = json.loads(json.dumps(snapshot.data))  # as it will be read: numeric keys become strings
@@ -51,33 +51,6 @@ def save(folder: Path, snapshot: Snapshot, run: str = "") -> Path:
     write_json(path, {"format": FORMAT, "version": VERSION, "run": run, "sha256": digest, "data": data})
     tidy(folder, step)
     return path
-
-
-def _serialized(tensors: dict[str, Tensor]) -> bytes:
-    # Without memory safetensors panics and prints to the terminal: request the memory first.
-    bytearray(2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()))
-    try:
-        return safetensors.torch.save(tensors)
-    except BaseException as error:
-        if type(error).__name__ == "PanicException":  # raised by safetensors when it gets no memory
-            raise MemoryError(str(error)) from None
-        raise
-
-
-def pack(snapshot: Snapshot) -> bytes:
-    """A snapshot as bytes, for another process."""
-    data = json.dumps(snapshot.data).encode()
-    return len(data).to_bytes(8, "little") + data + _serialized(_plain(snapshot))
-
-
-def unpack(content: bytes) -> Snapshot:
-    """The inverse of ``pack``."""
-    size = int.from_bytes(content[:8], "little")
-    return Snapshot(safetensors.torch.load(content[8 + size :]), json.loads(content[8 : 8 + size]))
-
-
-def _plain(snapshot: Snapshot) -> dict[str, Tensor]:
-    return {key: value.cpu().contiguous() for key, value in snapshot.tensors.items()}
 
 
 def tidy(folder: Path, step: int) -> None:

@@ -35,6 +35,7 @@ from ..search.chunking import check_device_memory, resolve_hardware
 from ..search.memory_plan import check_fit_memory
 from ..search.record import Record
 from ..search.restarts import Restarts
+from ..search.snapshot import Snapshot
 from . import checkpoint
 from .annotations import saved_tree_marks
 from .checkpoint import check_position, check_snapshot
@@ -213,7 +214,7 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, readers: list[Read
         group = current()
         if not group.is_single:
             launch.send_command(group, "train", {"description": description.plain()})
-            group.broadcast(checkpoint.pack(search.snapshot()))
+            group.broadcast(search.snapshot().to_bytes())
         if dataset.quarantine:
             write_quarantine(run.quarantine, dataset.quarantine)
         search.keep = KEEP
@@ -297,7 +298,7 @@ def train_as_worker(description: dict[str, Any]) -> None:
         raise ValueError(f"{run.source} does not hold the same images here as for the first process")
     search = _search(store, run.config, _prepared(store, run))
     search.keep = KEEP
-    search.restore(checkpoint.unpack(current().broadcast()))
+    search.restore(Snapshot.from_bytes(current().broadcast()))
     for _ in search.run():
         pass
     search.finish()

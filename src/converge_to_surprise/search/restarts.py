@@ -4,32 +4,46 @@ From another initialization the same search may find other boundaries, and there
 right. A good clustering separates much and gives both views of an image the same cluster: only then the cluster of one
 view tells much about that of the other. So the initialization with the largest mutual information between the labels
 of the two views is selected. Sizes of clusters do not count by themselves.
+
+On a CPU the threads are divided among the initializations, and as many as there are threads run side by side, each in a
+process of its own, if memory allows; otherwise one after the other, with the same result.
 """
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from ..config import Config
-from ..core import surprise
+from ..config.memory import free_memory
+from ..core import rng, surprise
 from ..core.rng import init_seed
+from ..distributed import launch
 from ..distributed.group import current
+from ..distributed.side_by_side import SideBySide
+from ..model import devices
 from ..model.backbone import Backbone
 from ..model.cluster_model import CalibratedNetwork, Model
 from ..model.encoder import Encoder
 from ..model.inference import Known, Outputs
-from . import evolution
+from . import evolution, initialization_process, memory_plan
 from .record import Record
 from .snapshot import Networks, Snapshot
+from .threads import available_threads
 from .trainer import Trainer
 
 PREFIX = "best."
 """Prefix of the names of the best initialization's tensors in a snapshot."""
+PROCESS = 2**29
+"""Bytes that a process takes before it has any image."""
 
 
 class Candidate(NamedTuple):
@@ -65,7 +79,7 @@ class Fitted(NamedTuple):
 
 
 class Restarts:
-    """Runs ``config.n_init`` initializations in turn and keeps the one whose views tell most about each other."""
+    """Runs ``config.n_init`` initializations and keeps the one whose views tell most about each other."""
 
     def __init__(
         self,
@@ -82,17 +96,32 @@ class Restarts:
         self.keep: tuple[str, ...] = ("probabilities",)
         """What is kept of the outputs for the training images; see ``inference.run_all``."""
         self._requested = config
+        threads = config.threads or available_threads()
+        self._at_once = min(config.n_init, threads) if self._separable() else 1
+        self._threads_each = threads // self._at_once if self._at_once > 1 else config.threads
+        self._replaying = False
         self.index = 0
         self.trainer = self._new_trainer(0)
-        self.config = replace(self.trainer.config, seed=config.seed, n_init=config.n_init)
+        self.config = replace(self.trainer.config, seed=config.seed, n_init=config.n_init, threads=config.threads)
         self.total = self.trainer.total * config.n_init
         self.information: list[float] = []
         """Mutual information between the views' clusters in nats, of each completed initialization."""
         self.best: Candidate | None = None
 
+    def _separable(self) -> bool:
+        """Whether initializations can run in processes of their own: those have neither the user's code nor a group."""
+        config = self._requested
+        own = self.score is None and self.backbone is None
+        on_cpu = torch.device(devices.resolve(config.device)).type == "cpu"
+        return own and on_cpu and config.processes == 1 and not launch.launched()
+
+    def _config_of(self, index: int) -> Config:
+        """The configuration of one initialization alone."""
+        seed = init_seed(self._requested.seed, index)
+        return replace(self._requested, seed=seed, n_init=1, threads=self._threads_each)
+
     def _new_trainer(self, index: int) -> Trainer:
-        config = replace(self._requested, seed=init_seed(self._requested.seed, index), n_init=1)
-        return Trainer(self.images, config, self.score, self.backbone)
+        return Trainer(self.images, self._config_of(index), self.score, self.backbone)
 
     @property
     def step(self) -> int:
@@ -111,18 +140,71 @@ class Restarts:
     def next_seed(self) -> int | None:
         """The seed of the initialization that the next step begins, if it begins one."""
         started, done = divmod(self.step, self.trainer.total)
-        return init_seed(self.config.seed, started) if done == 0 and self.step < self.total else None
+        begins = done == 0 and self.step < self.total and not self._replaying
+        return init_seed(self.config.seed, started) if begins else None
 
     def run(self) -> Generator[Record]:
         """Work through the remaining steps of all initializations."""
-        while True:
-            for record in self.trainer.run():
-                if self.config.n_init > 1 and self.trainer.step == self.trainer.total:
-                    self._compare()
-                yield self._numbered(record)
-            if self.index + 1 == self.config.n_init:
-                return
-            self._next_initialization()
+        with self._others() as others:
+            yield from self._work(others)
+            while self.index + 1 < self.config.n_init:
+                result = None if others is None else others.take(self.index + 1)
+                if result is None:
+                    self._next_initialization()
+                    yield from self._work(others)
+                else:
+                    yield from self._replay(result)
+
+    def _work(self, others: SideBySide | None) -> Generator[Record]:
+        """The remaining steps of the current initialization."""
+        for record in self.trainer.run():
+            if others is not None:
+                others.advance()
+            if self.config.n_init > 1 and self.trainer.step == self.trainer.total:
+                self._compare()
+            yield self._numbered(record, self.index)
+
+    def _replay(self, result: bytes) -> Generator[Record]:
+        """The steps of the next initialization, which another process has worked on.
+
+        Until its last record the state of the search is that after the initialization before: a run that is stopped
+        here and resumed works on it again.
+        """
+        records, snapshot = initialization_process.read(result)
+        views, seconds = self.trainer.views, self.trainer.seconds
+        self._replaying = True
+        for record in records:
+            if record is records[-1]:
+                self._next_initialization()
+                self.trainer.restore(Snapshot(snapshot.tensors, snapshot.data | {"random": rng.global_state()}))
+                self.trainer.views += views
+                self.trainer.seconds += seconds
+                self._compare()
+                self._replaying = False
+            absolute = replace(record, views=record.views + views, seconds=round(record.seconds + seconds, 3))
+            yield self._numbered(absolute, self.index + self._replaying)
+
+    @contextmanager
+    def _others(self) -> Iterator[SideBySide | None]:
+        """The processes that work on later initializations; None if there are to be none."""
+        later = range(self.index + 1, self.config.n_init)
+        processes = min(self._at_once - 1, len(later))
+        configs = [self._config_of(index) for index in range(self.config.n_init)]
+        with ExitStack() as stack:
+            others = None
+            if processes and self._fits(processes):
+                with suppress(OSError):  # without room for the images: one after the other
+                    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                    found = initialization_process.start(folder, self.images, configs, later, processes)
+                    others = stack.enter_context(found)
+            yield others
+
+    def _fits(self, processes: int) -> bool:
+        """Whether so many more processes fit into half of the memory; they share one more copy of the images."""
+        config, images = self.trainer.config, self.images
+        each = memory_plan.WORKSPACE if config.views.stored else memory_plan.estimate(images.shape, config)
+        needed = images.numel() * images.element_size() + processes * (each + PROCESS)
+        return 2 * needed <= free_memory()
 
     def _next_initialization(self) -> None:
         views, seconds = self.trainer.views, self.trainer.seconds
@@ -132,13 +214,13 @@ class Restarts:
         # Other CPUs may have rounded the initial weights differently.
         current().broadcast_tensors(self.trainer.network.state_dict().values())
 
-    def _numbered(self, record: Record) -> Record:
-        """The record with its step counted over all initializations."""
+    def _numbered(self, record: Record, index: int) -> Record:
+        """A record of an initialization with its step counted over all of them."""
         if self.config.n_init == 1:
             return record
-        stage = f"{record.stage} {self.index + 1}/{self.config.n_init}"
-        step = self.index * self.trainer.total + record.step
-        return replace(record, step=step, stage=stage, seconds=round(self.trainer.seconds, 3))
+        stage, step = f"{record.stage} {index + 1}/{self.config.n_init}", index * self.trainer.total + record.step
+        seconds = max(record.seconds, round(self.trainer.seconds, 3))  # with the time of comparing
+        return replace(record, step=step, stage=stage, seconds=seconds)
 
     def _compare(self) -> None:
         """Label the images with the completed initialization and keep it if its views tell more about each other."""
@@ -155,7 +237,8 @@ class Restarts:
 
     def _candidate(self) -> Candidate:
         trainer = self.trainer
-        return Candidate(self.index, trainer.config, trainer.networks, trainer.merge_features)
+        config = replace(trainer.config, threads=self.config.threads)
+        return Candidate(self.index, config, trainer.networks, trainer.merge_features)
 
     def _labeled(self, candidate: Candidate) -> Candidate:
         """The candidate with the outputs of its network for all images, computed unless they are known."""
@@ -209,7 +292,7 @@ class Restarts:
         self.information, self.best = list(data["information"]), None
         if (part := best_part(snapshot)) is not None:
             index = part.data["index"]
-            config = replace(self.trainer.config, seed=init_seed(self.config.seed, index))
+            config = replace(self.trainer.config, seed=init_seed(self.config.seed, index), threads=self.config.threads)
             networks = Networks.restore(part, config, self.images.shape[1], self.backbone)
             self.best = Candidate(index, config, networks)
         # Last: building networks draws from the process-wide generators, whose state the trainer restores.

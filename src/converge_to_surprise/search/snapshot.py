@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import json
+from typing import Any, NamedTuple, Self
 
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -23,6 +25,29 @@ class Snapshot(NamedTuple):
     def part(self, prefix: str, data: dict[str, Any]) -> Snapshot:
         """The tensors whose names begin with ``prefix``, without it, together with ``data``."""
         return Snapshot({n.removeprefix(prefix): v for n, v in self.tensors.items() if n.startswith(prefix)}, data)
+
+    def tensor_bytes(self) -> bytes:
+        """The tensors in the safetensors format."""
+        tensors = {key: value.cpu().contiguous() for key, value in self.tensors.items()}
+        # Without memory safetensors panics and prints to the terminal: request the memory first.
+        bytearray(2 * sum(tensor.numel() * tensor.element_size() for tensor in tensors.values()))
+        try:
+            return safetensors.torch.save(tensors)
+        except BaseException as error:
+            if type(error).__name__ == "PanicException":  # raised by safetensors when it gets no memory
+                raise MemoryError(str(error)) from None
+            raise
+
+    def to_bytes(self) -> bytes:
+        """Everything as bytes, for another process."""
+        data = json.dumps(self.data).encode()
+        return len(data).to_bytes(8, "little") + data + self.tensor_bytes()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """The inverse of ``to_bytes``."""
+        size = int.from_bytes(content[:8], "little")
+        return cls(safetensors.torch.load(content[8 + size :]), json.loads(content[8 : 8 + size]))
 
 
 class Networks(NamedTuple):

@@ -158,7 +158,7 @@ class Trainer:
         """Score a population around θ and move θ (paper 3.3, eq. 8)."""
         settings = self.config.evolution
         positions = schedule.batch_positions(step, self.images, self.config.seed)
-        views = self._training_views(positions, step.number)
+        views = self._training_views(positions, step.number, self._evolution_partners(positions, step))
         fraction = evolution.fraction_perturbed(step.epoch, settings)
         guide = self._guide(step, views) if step.kind == "guided" else None
         generation = evolution.Generation(self.config.seed, step.number, fraction, settings, guide)
@@ -172,6 +172,16 @@ class Trainer:
         labels_i, labels_j = population.refresh(labeler)
         self.views += 2 * len(positions) * (settings.population + 1)
         return self._measure(labels_i, labels_j)
+
+    def _evolution_partners(self, positions: Tensor, step: schedule.Step) -> Tensor | None:
+        """The images from which view j of these images comes; None if it is always their own."""
+        probability = self.config.evolution.neighbor_prob
+        if not probability:
+            return None
+        if self.neighbors is None:
+            self.neighbors = self.nearest_neighbors()
+        generator = rng.torch_generator(self.config.seed, "partners", step.number)
+        return neighbors.draw_partners(self.neighbors, positions, probability, generator)
 
     def _guide(self, step: schedule.Step, views: population.ViewPair) -> evolution.Guide:
         """The subspace of this step, with the newest gradient of the relaxed surprise."""
@@ -231,18 +241,18 @@ class Trainer:
         if step.kind == "refine":
             # Right after the merge the features of the images are known.
             features = self.merge_features if self._merge_step == step.number - 1 else None
-            self.neighbors = self._nearest_neighbors(self.network, features)
+            self.neighbors = self.nearest_neighbors(self.network, features)
         elif step.kind == "graph":
             self._cluster_neighbor_graph(step)
         elif self.neighbors is None:  # after a graph stage they are known
-            self.neighbors = self._nearest_neighbors()
+            self.neighbors = self.nearest_neighbors()
         self.optimizer = relaxed.new_optimizer(self.network, self.config, step.kind == "refine")
 
     def _cluster_neighbor_graph(self, step: schedule.Step) -> None:
         """Set the targets of a graph stage: by pixels at the beginning of a run, later by the learned features."""
         settings = self.config.relaxed
         count = max(settings.graph_neighbors, settings.neighbors)
-        near = self._nearest_neighbors(self.network if step.number else None, count=count)
+        near = self.nearest_neighbors(self.network if step.number else None, count=count)
         assert self.copies is not None
         self.neighbors = near[:, : settings.neighbors].contiguous()
         links = near[:, : settings.graph_neighbors]
@@ -280,7 +290,7 @@ class Trainer:
         current().broadcast_tensors(network.head.parameters())  # it may differ in the last bits between machines
         return network
 
-    def _nearest_neighbors(
+    def nearest_neighbors(
         self, network: ClusterNetwork | None = None, features: Tensor | None = None, count: int | None = None
     ) -> Tensor:
         """Neighbors of every image by pixels or by a network's features, none of them its near-duplicate. (N, count)"""
@@ -293,7 +303,7 @@ class Trainer:
     def _merge(self, step: schedule.Step) -> Measures:
         """Merge the clusters of every head, select a head, and fit one head to the result."""
         if self.neighbors is None:
-            self.neighbors = self._nearest_neighbors()
+            self.neighbors = self.nearest_neighbors()
         counts = merge.count_boundary_pairs(self.network, self.images, self.neighbors, self.config, step.number)
         positions = neighbors.pool_positions(len(self.images), self.config.seed)
         # Everything that follows uses the same views and the same backbone.
@@ -303,7 +313,7 @@ class Trainer:
         trees, result = kind.selection
         network = self.network.select_heads(kind.heads)
         # Neighbors by learned features would confirm what the network has joined; those by pixels do not depend on it.
-        near = self.neighbors if self.config.views.stored else self._nearest_neighbors()
+        near = self.neighbors if self.config.views.stored else self.nearest_neighbors()
         evidence = head_fusion.Evidence(features, neighbors.links_within(near, positions), trees, result)
         fused = head_fusion.fuse_heads(network, self.images, evidence, self.config, step.number)
         self.networks = Networks(fused, network.select_head(result.head), result)
@@ -332,11 +342,12 @@ class Trainer:
     def _measure(self, labels_i: Tensor, labels_j: Tensor) -> Measures:
         return measure(labels_i.cpu(), labels_j.cpu(), self.network.n_outputs, self.config.consolidation.tau)
 
-    def _training_views(self, positions: Tensor, step: int) -> population.ViewPair:
-        """New views of these images, each augmented on its own."""
+    def _training_views(self, positions: Tensor, step: int, partners: Tensor | None = None) -> population.ViewPair:
+        """New views of these images, each augmented on its own; view j is of the partners, if there are any."""
         generator = rng.torch_generator(self.config.seed, "views", step)
         pixels = to_float(self.images[positions].to(self.device))
-        views = make_views(pixels, self.config.views, generator)
+        others = None if partners is None else to_float(self.images[partners].to(self.device))
+        views = make_views(pixels, self.config.views, generator, others)
         signed = self.config.views.signed
         return population.ViewPair(*(augment(v, self.config.augmentation, generator, signed=signed) for v in views))
 
