@@ -170,4 +170,5 @@ def test_views_of_neighbors_are_pairs_of_evolution_too(kind: StageKind) -> None:
     assert {record.agreement for record in own} == {1.0}
     near = list(Trainer(items, replace(config, evolution=replace(config.evolution, neighbor_prob=1.0))).run())
     assert near[0].agreement < 0.95
-    assert near[-1].surprise > near[0].surprise + 0.2
+    assert near[-1].agreement > near[0].agreement + 0.05
+    assert near[-1].surprise > near[0].surprise

@@ -52,29 +52,45 @@ ONE = Level(1, 0.0, 0.0, 1.0, 1.0)
 Table = npt.NDArray[np.float64]
 
 
-def prune(trees: list[MergeTree], tables: Table, labels: Labels) -> list[MergeTree]:
-    """The trees with their weakest branches merged first.
+def split_strengths(trees: list[MergeTree], tables: Table, labels: Labels) -> list[Table]:
+    """How well each split of each tree holds, the one at the root first. (splits,) each
 
     ``tables``: co-assignments of each head, (heads, K, K). ``labels``: the un-merged outputs of some images under each
     head. (n, heads)
     """
-    pruned = []
+    found = []
     for head, (tree, table) in enumerate(zip(trees, tables, strict=True)):
-        splits, own = splits_of(tree), labels[:, head]
+        splits = splits_of(tree)
         kept = np.maximum(0, crossing(splits, (table + table.T) / 2))
-        kept *= np.maximum(0, reproduced(splits, own, np.delete(labels, head, axis=1)))
-        pruned.append(reordered(tree, kept, added_entropy(splits, own)))
-    return pruned
+        found.append(kept * np.maximum(0, reproduced(splits, labels[:, head], np.delete(labels, head, axis=1))))
+    return found
+
+
+def prune(trees: list[MergeTree], strengths: list[Table], labels: Labels) -> list[MergeTree]:
+    """The trees with their weakest branches merged first; ``strengths``: of their splits."""
+    return [
+        reordered(tree, kept, added_entropy(splits_of(tree), labels[:, head]))
+        for head, (tree, kept) in enumerate(zip(trees, strengths, strict=True))
+    ]
 
 
 def with_boundaries(trees: list[MergeTree], tables: Table) -> list[MergeTree]:
     """The trees with the smallest phi of the splits for pairs as strength at each number of clusters."""
+    boundaries = [
+        np.maximum(0, crossing(splits_of(tree), (table + table.T) / 2))
+        for tree, table in zip(trees, tables, strict=True)
+    ]
+    return with_weakest(trees, boundaries)
+
+
+def with_weakest(trees: list[MergeTree], strengths: list[Table]) -> list[MergeTree]:
+    """The trees with the strength of the weakest split so far at each number of clusters."""
     found = []
-    for tree, table in zip(trees, tables, strict=True):
-        held = np.minimum.accumulate(np.maximum(0, crossing(splits_of(tree), (table + table.T) / 2)))
+    for tree, kept in zip(trees, strengths, strict=True):
+        held = np.minimum.accumulate(kept)
         dissolved = len(tree.steps) + 1 - tree.n_clusters
-        strengths = [0.0] * dissolved + [float(value) for value in held[::-1]]
-        steps = [step._replace(strength=value) for step, value in zip(tree.steps, strengths, strict=True)]
+        values = [0.0] * dissolved + [float(value) for value in held[::-1]]
+        steps = [step._replace(strength=value) for step, value in zip(tree.steps, values, strict=True)]
         found.append(tree._replace(steps=steps))
     return found
 
@@ -84,17 +100,19 @@ def stability_curve(trees: list[MergeTree], labels: Labels) -> list[Level]:
 
     ``trees``: as pruned. ``labels``: as for ``prune``.
     """
-    found = []
-    for level in _compared(trees, labels):
-        n = level.n_clusters
-        strength = np.median([tree.strength(n) if tree.n_clusters >= n else 0.0 for tree in trees])
-        found.append(level._replace(strength=float(strength)))
+    found = [level._replace(strength=median_strength(trees, level.n_clusters)) for level in _compared(trees, labels)]
     curve, strengths = [], {level.n_clusters: level.strength for level in found}
     for level in found:
         after = strengths.get(math.ceil(MORE * level.n_clusters), 0.0)
         step = np.log((1 - after + NEGLIGIBLE) / (1 - level.strength + NEGLIGIBLE))
         curve.append(level._replace(evidence=max(0.0, level.information * float(step))))
     return curve
+
+
+def median_strength(trees: list[MergeTree], n_clusters: int) -> float:
+    """The strength at a number of clusters, median over the heads; a head that has fewer counts as 0."""
+    found = [tree.strength(n_clusters) if tree.n_clusters >= n_clusters else 0.0 for tree in trees]
+    return float(np.median(found))
 
 
 def agreement_curve(trees: list[MergeTree], labels: Labels) -> list[Level]:

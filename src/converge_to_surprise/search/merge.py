@@ -33,9 +33,12 @@ from .granularity import (
     agreement_curve,
     find_levels,
     levels_of_agreement,
+    median_strength,
     prune,
+    split_strengths,
     stability_curve,
     with_boundaries,
+    with_weakest,
 )
 from .neighbors import draw_partners
 
@@ -206,9 +209,9 @@ def select_head(
     carries about that of its neighbor is high only if it does both. And what one head finds is more than chance if the
     other heads, which start elsewhere, find it too. The head with the largest product is selected.
     """
-    tables = counts.tables()
+    tables, built = counts.tables(), trees
     if config.merge.number_by == "splits":
-        trees = prune(trees, tables, labels)
+        trees = prune(built, split_strengths(built, tables, labels), labels)
         levels = find_levels(curve := stability_curve(trees, labels))
     else:
         trees = with_boundaries(trees, tables)
@@ -217,6 +220,12 @@ def select_head(
         levels = [*finer, *(level for level in levels if level not in finer)][:MAX_LEVELS]
     most = max(tree.n_clusters for tree in trees)
     n_clusters = min(config.n_clusters or levels[0].n_clusters, most)
+    if config.merge.number_by == "splits" and n_clusters > 1:
+        trees = better_order(built, trees, counts, labels, n_clusters)
+        levels = [
+            level._replace(strength=median_strength(trees, level.n_clusters)) if level.n_clusters > 1 else level
+            for level in levels
+        ]
     able = [tree.n_clusters >= n_clusters for tree in trees]
     information = neighbor_information(trees, counts, n_clusters)
     agreement = head_agreement(trees, labels, n_clusters)
@@ -224,6 +233,28 @@ def select_head(
     tree, agreed = trees[head], [float(value) for value in agreement[head]]
     outputs, typical = tree.representatives(n_clusters), typical_strengths(trees)
     return Selection(trees, MergeResult(n_clusters, head, outputs, tree.steps, typical, information, agreed, levels))
+
+
+def better_order(
+    built: list[MergeTree], pruned: list[MergeTree], counts: BoundaryCounts, labels: Labels, n_clusters: int
+) -> list[MergeTree]:
+    """The trees as they were built, or as they were pruned: those whose clusters hold more information.
+
+    Building keeps what tells most, pruning what holds best, however small it is. Where classes are of unequal sizes
+    building joins small ones; elsewhere pruning would give up the boundary between two large classes for small
+    differences within one. So information is multiplied with the mean strength of the splits.
+    """
+
+    def value(trees: list[MergeTree], strengths: list[Table]) -> float:
+        information = neighbor_information(trees, counts, n_clusters)
+        held = (float(kept[: n_clusters - 1].mean()) for kept in strengths)
+        return sum(found * strength for found, strength in zip(information, held, strict=True))
+
+    tables = counts.tables()
+    as_built = split_strengths(built, tables, labels)
+    if value(built, as_built) > value(pruned, split_strengths(pruned, tables, labels)):
+        return with_weakest(built, as_built)
+    return pruned
 
 
 def neighbor_information(trees: list[MergeTree], counts: BoundaryCounts, n_clusters: int) -> list[float]:
@@ -250,7 +281,12 @@ def select_kind(counts: BoundaryCounts, labels: Labels, kinds: Sequence[range], 
     one way to begin misleads, the others need not be held to it. Then the kinds are compared at the same number of
     clusters, the largest that one of them selected, because information grows with the number. Later kinds of heads
     tend to lose clusters: if such a kind is selected, it is not cut to fewer than the first kind would be.
+
+    If the number is that of agreement, neighbors are often of another kind, and the last kind of heads, which did not
+    start from them, is selected.
     """
+    if config.merge.number_by == "agreement":
+        kinds = kinds[-1:]
 
     def select(kind: range, least: int = 1) -> Kind:
         own = counts.of_heads(kind)
