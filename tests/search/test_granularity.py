@@ -23,6 +23,7 @@ from converge_to_surprise.search.granularity import (
     find_levels,
     levels_of_agreement,
     prune,
+    split_strengths,
     stability_curve,
     with_boundaries,
 )
@@ -45,7 +46,8 @@ def nested_heads(heads: int, seed: int = 0) -> tuple[list[MergeTree], np.ndarray
     classes = rng.integers(0, 6, 1200)
     labels = np.stack([2 * classes + rng.integers(0, 2, len(classes)) for _ in range(heads)], 1)
     tables = np.stack([TABLE] * heads)
-    return prune([build_merge_tree(one, Merge()) for one in tables], tables, labels), labels
+    trees = [build_merge_tree(one, Merge()) for one in tables]
+    return prune(trees, split_strengths(trees, tables, labels), labels), labels
 
 
 def test_the_evidence_is_that_of_the_formula() -> None:

@@ -173,6 +173,9 @@ def test_the_kind_of_heads_that_tells_more_about_neighbors_is_selected() -> None
     assert merge.select_kind(swapped, labels, kinds, Config(n_clusters=4)).heads == range(2)
     same = merge.BoundaryCounts(counts.augmented, torch.from_numpy(np.stack([clear] * 4)))
     assert merge.select_kind(same, labels, kinds, Config(n_clusters=4)).heads == range(2), "of equal ones the first"
+    # Where neighbors mislead, the heads that did not start from them are selected.
+    by_agreement = Config(n_clusters=4, merge=Merge(number_by="agreement"))
+    assert merge.select_kind(swapped, labels, kinds, by_agreement).heads == range(2, 4)
 
 
 def test_a_kind_is_cut_by_its_own_heads_and_compared_at_the_larger_number() -> None:
@@ -214,6 +217,22 @@ def test_grouped_counts_keep_their_sum() -> None:
     assert result[2, 2] == joint[2, 2]
     assert result[0, 2] == joint[[0, 1, 3], 2].sum()
     assert result.sum() == joint.sum()
+
+
+@pytest.mark.parametrize(("crossing", "small_apart"), [(40, False), (160, True)])
+def test_a_boundary_between_large_classes_is_given_up_only_if_it_is_weak(crossing: int, small_apart: bool) -> None:
+    """At three clusters either the two large classes are apart, which some pairs cross, or a few images, whose boundary
+    none crosses.
+    """
+    sizes = np.array([400, 400, 380, 20])
+    table = np.diag(sizes.astype(float))
+    table[0, 1] = table[1, 0] = crossing
+    table[[0, 1], [0, 1]] -= crossing
+    counts = merge.BoundaryCounts(*(torch.tensor(np.stack([table] * 2)).long() for _ in range(2)))
+    labels = np.stack([np.repeat(np.arange(4), sizes)] * 2, 1)
+    result = merge.select_kind(counts, labels, [range(2)], Config(n_clusters=3)).selection
+    groups = result.trees[0].groups(3)
+    assert (groups[0] == groups[1], groups[2] == groups[3]) == (small_apart, not small_apart)
 
 
 def test_a_selected_head_has_the_same_logits_as_among_the_others() -> None:

@@ -363,13 +363,7 @@ def _evolution_on_features(config: Config, batch_size: int, images: int) -> Conf
     explore, strong, every = (max(1, round(steps / per_epoch)) for steps in FEATURE_UPDATES)
     stages = _settling(kind, (explore, strong, every), FEATURE_SETTLE / images)
     schedule = (*stages, Stage("merge", "merge", 1))
-    evolution = Evolution(
-        batch_size=batch_size,
-        sigma=0.1,
-        learning_rate=0.2,
-        ramp_epochs=1,
-        neighbor_prob=config.relaxed.neighbor_prob,
-    )
+    evolution = Evolution(batch_size=batch_size, sigma=0.1, learning_rate=0.2, ramp_epochs=1)
     return replace(config, schedule=schedule, evolution=evolution, guided=Guided(), network=Network(), n_init=1)
 
 

@@ -169,7 +169,7 @@ class Evolution:
     score: str = "surprise"
     """Score to maximize: surprise or orderliness (from Python: any function of two label sequences)."""
     neighbor_prob: float = 0.0
-    """Probability that view j comes from a neighbor of the image; 0 in the paper, more only on stored features."""
+    """Probability that view j comes from a neighbor of the image; above 0 only for embeddings with a single view."""
     chunk_size: int = 0
     """Views that pass through the first layer at once; affects speed and memory only. 0: what fits the CPU's cache or
     half of the GPU's memory."""
