@@ -175,7 +175,7 @@ def measure(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
         near = trainer.nearest_neighbors(count=max(config.relaxed.graph_neighbors, config.relaxed.neighbors))
     trainer.nearest_neighbors = lambda *_, **__: near  # type: ignore[method-assign]
     some_steps(trainer, 0, 1, meter, "clusterings of the graph")  # which come before the first step
-    del trainer.nearest_neighbors  # type: ignore[method-assign]
+    del trainer.nearest_neighbors
     steps = {"search": some_steps(trainer, batches + middle, WARM + steps_taken, meter, "search")}
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         with meter.measured("checkpoint"):

@@ -244,7 +244,7 @@ def bigdata(folder: Path) -> str:
     every = pd.read_csv(folder / "bigdata.csv")
     tables = []
     for (side, channels, source), runs in every[every["stage"] == "whole run"].groupby(["side", "channels", "source"]):
-        title = f"Images of {side:.0f}×{side:.0f}{' in color' if channels == 3 else ''} from {SOURCES[source]}"
+        title = f"Images of {side:.0f}×{side:.0f}{' in color' if channels == 3 else ''} from {SOURCES[str(source)]}"
         tables.append(f"{title}:\n\n{_bigdata(every, runs['command'].iloc[-1])}")
     return "\n\n".join(tables)
 

@@ -44,6 +44,15 @@ FIRST = 5.0
 """Seconds before the first point."""
 
 
+SHOWN = {
+    "current": "this version, whole",
+    "version 0.1": "version 0.1, whole",
+    "evoc": "EVoC",
+    "umap+hdbscan": "UMAP + HDBSCAN",
+}
+"""Names in the figure."""
+
+
 class Job(NamedTuple):
     """One data set with one seed."""
 
@@ -157,6 +166,8 @@ def draw(file: Path, figure: Path) -> None:
     import matplotlib.pyplot as plt
     import pandas as pd
 
+    from converge_to_surprise.experiments.result_tables import TITLES
+
     table = pd.read_csv(file)
     names = [name for name in DATA if name in set(table["data"])]
     canvas, axes = plt.subplots(1, len(names), figsize=(4 * len(names), 3.4), squeeze=False)
@@ -167,8 +178,10 @@ def draw(file: Path, figure: Path) -> None:
         axis.plot(along["seconds"], along["nmi"], color="C0", label="this version, along the run")
         ended = own[own["kind"] == "whole"].drop_duplicates(["method", "seed"], keep="last")
         for number, (method, runs) in enumerate(ended.groupby("method")):
-            axis.scatter(runs["seconds"], runs["nmi"], color=f"C{number}", marker="o", label=str(method), zorder=3)
-        axis.set(title=name, xscale="log", xlabel="seconds, wall clock", ylim=(0, 1))
+            axis.scatter(
+                runs["seconds"], runs["nmi"], color=f"C{number}", marker="o", label=SHOWN[str(method)], zorder=3
+            )
+        axis.set(title=TITLES[name], xscale="log", xlabel="seconds, wall clock", ylim=(0, 1))
     axes[0][0].set_ylabel("NMI")
     axes[0][-1].legend(fontsize="small")
     canvas.tight_layout()
