@@ -307,7 +307,7 @@ def test_evolution_on_pixels_has_about_as_many_updates_for_every_number_of_image
     kinds = Counter((step.stage, step.kind) for step in steps(config, images))
     assert (kinds["explore", search], kinds["strong", search]) == updates
     assert (kinds["strong", "consolidate"], kinds["settle", "consolidate"]) == passes
-    assert config.n_init == (3 if search == "evolution" else 1)
+    assert config.n_init == (3 if search == "evolution" else 5)
 
 
 def test_larger_images_own_backbones_other_searches_and_the_paper_keep_the_network() -> None:

@@ -247,8 +247,11 @@ def better_order(
 
     def value(trees: list[MergeTree], strengths: list[Table]) -> float:
         information = neighbor_information(trees, counts, n_clusters)
-        held = (float(kept[: n_clusters - 1].mean()) for kept in strengths)
-        return sum(found * strength for found, strength in zip(information, held, strict=True))
+        return sum(
+            found * float(kept[: n_clusters - 1].mean())
+            for tree, found, kept in zip(trees, information, strengths, strict=True)
+            if tree.n_clusters >= n_clusters
+        )
 
     tables = counts.tables()
     as_built = split_strengths(built, tables, labels)
