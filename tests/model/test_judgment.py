@@ -50,6 +50,14 @@ def test_every_doubt_makes_it_weak(assessment: Assessment, result: MergeResult, 
     assert "--backbone" in verdict.text
 
 
+def test_a_split_may_be_weaker_where_coarser_ones_clearly_hold() -> None:
+    result = merged(5, strength=0.8)
+    assert judge(assessed(5), result, 0.3, has_backbone=False).strength == "strong"
+    one = Level(1, 0.0, 0.0, 1.0, 1.0)
+    doubtful = result._replace(levels=[*result.levels, one])
+    assert judge(assessed(5), doubtful, 0.3, has_backbone=False).strength == "weak"
+
+
 def test_splits_on_stored_features_may_be_weaker() -> None:
     weaker = merged(5, strength=0.7)
     assert judge(assessed(5), weaker, 0.3, has_backbone=True).strength == "strong"

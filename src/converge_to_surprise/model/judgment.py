@@ -26,6 +26,8 @@ AGREEMENT = 0.85
 """Adjusted Rand index between heads from which on they found the same clusters."""
 HOLDS_STORED = 0.6
 """Strength from which on the splits between clusters of stored features hold: their neighbors cross more of them."""
+HOLDS_WEAKEST = 0.75
+"""Strength from which on the weakest of the splits between clusters holds if the coarser ones do."""
 VIEWS_AGREE = 0.8
 """Fraction of images whose two views get the same cluster."""
 EXPLAINED = 0.9
@@ -49,7 +51,8 @@ def judge(
         return Verdict("nothing found", [reason], _advice(has_backbone, kind))
     level = None if merge_result is None else level_at(merge_result, n_clusters)
     doubts = _doubts(assessment, merge_result, level, explained)
-    if level is not None and level.strength < (HOLDS_STORED if has_backbone or kind == "embeddings" else HOLDS):
+    stored = has_backbone or kind == "embeddings"
+    if level is not None and level.strength < (HOLDS_STORED if stored else _least_strength(merge_result)):
         doubts.insert(0, f"the splits between clusters hardly hold ({level.strength:.2f}), they may be parts of one")
     if doubts:
         return Verdict("weak", doubts, _advice(has_backbone, kind))
@@ -63,6 +66,12 @@ def judge(
 def level_at(merge_result: MergeResult, n_clusters: int) -> Level | None:
     """The level of this many clusters, if it is one."""
     return next((level for level in merge_result.levels if level.n_clusters == n_clusters), None)
+
+
+def _least_strength(merge_result: MergeResult | None) -> float:
+    """The strength that the splits between clusters of images need: more if not even two clusters clearly hold."""
+    levels = [] if merge_result is None else merge_result.levels
+    return HOLDS if any(level.n_clusters == 1 for level in levels) else HOLDS_WEAKEST
 
 
 def _doubts(
