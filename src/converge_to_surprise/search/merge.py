@@ -211,7 +211,8 @@ def select_head(
     """
     tables, built = counts.tables(), trees
     if config.merge.number_by == "splits":
-        trees = prune(built, split_strengths(built, tables, labels), labels)
+        as_built = split_strengths(built, tables, labels)
+        trees = prune(built, as_built, labels)
         levels = find_levels(curve := stability_curve(trees, labels))
     else:
         trees = with_boundaries(trees, tables)
@@ -221,7 +222,8 @@ def select_head(
     most = max(tree.n_clusters for tree in trees)
     n_clusters = min(config.n_clusters or levels[0].n_clusters, most)
     if config.merge.number_by == "splits" and n_clusters > 1:
-        trees = better_order(built, trees, counts, labels, n_clusters)
+        as_pruned = split_strengths(trees, tables, labels)
+        trees = better_order((built, as_built), (trees, as_pruned), counts, n_clusters)
         levels = [
             level._replace(strength=median_strength(trees, level.n_clusters)) if level.n_clusters > 1 else level
             for level in levels
@@ -235,9 +237,11 @@ def select_head(
     return Selection(trees, MergeResult(n_clusters, head, outputs, tree.steps, typical, information, agreed, levels))
 
 
-def better_order(
-    built: list[MergeTree], pruned: list[MergeTree], counts: BoundaryCounts, labels: Labels, n_clusters: int
-) -> list[MergeTree]:
+Tested = tuple[list[MergeTree], list[Table]]
+"""Trees and the strengths of their splits."""
+
+
+def better_order(built: Tested, pruned: Tested, counts: BoundaryCounts, n_clusters: int) -> list[MergeTree]:
     """The trees as they were built, or as they were pruned: those whose clusters hold more information.
 
     Building keeps what tells most, pruning what holds best, however small it is. Where classes are of unequal sizes
@@ -245,19 +249,15 @@ def better_order(
     differences within one. So information is multiplied with the mean strength of the splits.
     """
 
-    def value(trees: list[MergeTree], strengths: list[Table]) -> float:
-        information = neighbor_information(trees, counts, n_clusters)
+    def value(tested: Tested) -> float:
+        information = neighbor_information(tested[0], counts, n_clusters)
         return sum(
             found * float(kept[: n_clusters - 1].mean())
-            for tree, found, kept in zip(trees, information, strengths, strict=True)
+            for tree, kept, found in zip(*tested, information, strict=True)
             if tree.n_clusters >= n_clusters
         )
 
-    tables = counts.tables()
-    as_built = split_strengths(built, tables, labels)
-    if value(built, as_built) > value(pruned, split_strengths(pruned, tables, labels)):
-        return with_weakest(built, as_built)
-    return pruned
+    return with_weakest(*built) if value(built) > value(pruned) else pruned[0]
 
 
 def neighbor_information(trees: list[MergeTree], counts: BoundaryCounts, n_clusters: int) -> list[float]:
