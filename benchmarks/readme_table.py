@@ -269,7 +269,8 @@ def growth(sizes: Sequence[int], numbers: Sequence[float], passes: bool) -> list
     if not passes:
         return [f"{exponent:.2f}", ABSENT]
     slope, fixed = np.polyfit(sizes, numbers, 1, w=1 / np.array(numbers))
-    return [f"{exponent:.2f}", f"{round(float(fixed), 1) + 0.0:.1f} s + {1e6 * slope:.2g} µs"]
+    micros = 1e6 * float(slope)
+    return [f"{exponent:.2f}", f"{round(float(fixed), 1) + 0.0:.1f} s + {micros:{'.0f' if micros >= 10 else '.2g'}} µs"]
 
 
 SPEED = {
