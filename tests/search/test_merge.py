@@ -176,6 +176,12 @@ def test_the_kind_of_heads_that_tells_more_about_neighbors_is_selected() -> None
     # Where neighbors mislead, the heads that did not start from them are selected.
     by_agreement = Config(n_clusters=4, merge=Merge(number_by="agreement"))
     assert merge.select_kind(swapped, labels, kinds, by_agreement).heads == range(2, 4)
+    # With either, only if not even two clusters hold.
+    either = Config(n_clusters=4, merge=Merge(number_by="either"))
+    assert merge.select_kind(swapped, labels, kinds, either).heads == range(2)
+    weak = torch.from_numpy(np.stack([np.full((4, 4), 40.0) + np.diag([60.0] * 4)] * 2 + [unclear] * 2))
+    doubtful = merge.BoundaryCounts(counts.augmented, weak)
+    assert merge.select_kind(doubtful, labels, kinds, either).heads == range(2, 4)
 
 
 def test_a_kind_is_cut_by_its_own_heads_and_compared_at_the_larger_number() -> None:

@@ -47,5 +47,5 @@ def _scenes(config: Config) -> Config:
     augmentation = replace(
         config.augmentation, flip_prob=0.5, brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, gray_prob=0.2
     )
-    # What is near such a picture often shows something else, so that few splits would hold.
-    return replace(config, augmentation=augmentation, merge=replace(config.merge, number_by="agreement"))
+    # What is near such a picture may show something else, so that few splits would hold.
+    return replace(config, augmentation=augmentation, merge=replace(config.merge, number_by="either"))

@@ -292,10 +292,10 @@ class Merge:
     """Pairs of strongly augmented views of one image that test the boundaries."""
     neighbor_pairs: int = 32_000
     """Pairs of views of an image and one of its nearest neighbors that test the boundaries."""
-    number_by: Literal["splits", "agreement"] = "splits"
+    number_by: Literal["splits", "agreement", "either"] = "splits"
     """How the number of clusters is read from the data. splits: the finest clustering whose splits hold.
     agreement: the clustering on which heads agree most and that tells most apart; for stored features, whose neighbors
-    are too often of another kind to test a split."""
+    are too often of another kind to test a split. either: agreement if not even two clusters hold; for scenes."""
     min_cluster_fraction: float = 0.005
     """Clusters with a smaller fraction of the views are dissolved."""
 

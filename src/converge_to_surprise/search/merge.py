@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -286,8 +287,14 @@ def select_kind(counts: BoundaryCounts, labels: Labels, kinds: Sequence[range], 
     tend to lose clusters: if such a kind is selected, it is not cut to fewer than the first kind would be.
 
     If the number is that of agreement, neighbors are often of another kind, and the last kind of heads, which did not
-    start from them, is selected.
+    start from them, is selected. With ``either`` that is done if not even two clusters hold.
     """
+    if config.merge.number_by == "either":
+        by_splits = replace(config, merge=replace(config.merge, number_by="splits"))
+        found = select_kind(counts, labels, kinds, by_splits)
+        if all(level.n_clusters > 1 for level in found.selection.result.levels):
+            return found
+        config = replace(config, merge=replace(config.merge, number_by="agreement"))
     if config.merge.number_by == "agreement":
         kinds = kinds[-1:]
 
@@ -296,12 +303,12 @@ def select_kind(counts: BoundaryCounts, labels: Labels, kinds: Sequence[range], 
         trees = [build_merge_tree(table, config.merge) for table in own.tables()]
         return Kind(kind, select_head(trees, own, labels[:, kind.start : kind.stop], config, least))
 
-    found = [select(kind) for kind in kinds]
-    most = max(kind.selection.result.n_clusters for kind in found)
+    candidates = [select(kind) for kind in kinds]
+    most = max(kind.selection.result.n_clusters for kind in candidates)
     best = max(
-        found, key=lambda kind: max(neighbor_information(kind.selection.trees, counts.of_heads(kind.heads), most))
+        candidates, key=lambda kind: max(neighbor_information(kind.selection.trees, counts.of_heads(kind.heads), most))
     )
-    first = found[0].selection.result.n_clusters
+    first = candidates[0].selection.result.n_clusters
     return best if best.selection.result.n_clusters >= first else select(best.heads, first)
 
 
