@@ -179,8 +179,9 @@ def test_the_kind_of_heads_that_tells_more_about_neighbors_is_selected() -> None
     # With either, only if not even two clusters hold.
     either = Config(n_clusters=4, merge=Merge(number_by="either"))
     assert merge.select_kind(swapped, labels, kinds, either).heads == range(2)
-    weak = torch.from_numpy(np.stack([np.full((4, 4), 40.0) + np.diag([60.0] * 4)] * 2 + [unclear] * 2))
-    doubtful = merge.BoundaryCounts(counts.augmented, weak)
+    weak = np.full((4, 4), 40.0) + np.diag([60.0] * 4)
+    doubtful = merge.BoundaryCounts(counts.augmented, torch.from_numpy(np.stack([unclear, unclear, weak, weak])))
+    assert merge.select_kind(doubtful, labels, kinds, Config(n_clusters=4)).heads == range(2)
     assert merge.select_kind(doubtful, labels, kinds, either).heads == range(2, 4)
 
 
