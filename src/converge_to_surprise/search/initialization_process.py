@@ -28,7 +28,7 @@ IMAGES, CONFIGS = "images.npy", "configs.json"
 
 def start(folder: Path, images: Tensor, configs: Sequence[Config], tasks: range, processes: int) -> SideBySide:
     """Prepare a folder for the initializations with these configurations, of which other processes do ``tasks``."""
-    np.save(folder / IMAGES, images.numpy())
+    np.save(folder / IMAGES, images.numpy(), allow_pickle=False)
     write_json(folder / CONFIGS, [to_dict(config) for config in configs])
     return SideBySide(__spec__.name, folder, tasks, processes)
 
@@ -42,7 +42,8 @@ def read(content: bytes) -> tuple[list[Record], Snapshot]:
 def main(folder: Path, number: int) -> None:
     end_with_parent()
     config = overlay(Config(), json.loads((folder / CONFIGS).read_text(encoding="utf-8"))[number])
-    trainer = Trainer(torch.from_numpy(np.load(folder / IMAGES, mmap_mode="c")), config)
+    images = torch.from_numpy(np.load(folder / IMAGES, mmap_mode="c", allow_pickle=False))
+    trainer = Trainer(images, config)
     records = [asdict(record) for record in trainer.run()]
     tensors, data = trainer.snapshot()
     write_atomically(folder / f"{number}.result", Snapshot(tensors, data | {"records": records}).to_bytes())
