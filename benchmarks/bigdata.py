@@ -234,13 +234,13 @@ def _read_bytes() -> int:
     return int(words[words.index("read_bytes:") + 1])
 
 
-def each_size(script: str, options: argparse.Namespace, channels: int) -> Iterator[Any]:
+def each_size(script: str, options: argparse.Namespace, channels: int, files: bool = False) -> Iterator[Any]:
     """What a script measures (``--measure FILE``) on images of each size, in a process of its own."""
     for size in options.sizes:
         with tempfile.TemporaryDirectory(dir=options.work) as folder:
             path = Path(folder) / "images.npy"
             write_store(path, size, options.side, channels)
-            if getattr(options, "files", False):
+            if files:
                 path = as_files(path)
             words = [sys.executable, script, *sys.argv[1:], "--measure", str(path)]
             ended = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
@@ -264,7 +264,7 @@ def main() -> None:
     if options.measure is not None:
         print(json.dumps(measure(options.measure, options)))
         return
-    for found in each_size(__file__, options, options.channels):
+    for found in each_size(__file__, options, options.channels, options.files):
         rows.append_rows(options.save, found)
     print(readme_table.bigdata(options.save.parent))
 

@@ -331,13 +331,12 @@ def time_to_quality(folder: Path) -> str:
     found = newest(folder, "time_to_quality", "kind", "method", "data", "seed")
     lines = []
     for data, group in by_dataset(found[found["kind"] == "whole"], "data"):
-        own, old = (group[group["method"] == method] for method in ("current", "version 0.1"))
-        ratio = f"{own['seconds'].mean() / old['seconds'].mean():.2f}" if len(old) else ABSENT
         runs = [group[group["method"] == method] for method in ("current", "version 0.1", "evoc", "umap+hdbscan")]
         cells = [
             f"{run['seconds'].mean():,.0f} s, {100 * run['nmi'].mean():.1f}" if len(run) else ABSENT for run in runs
         ]
-        lines.append([TITLES[data], *cells[:2], ratio, *cells[2:]])
+        own, old = (run["seconds"].mean() for run in runs[:2])
+        lines.append([TITLES[data], *cells[:2], f"{own / old:.2f}" if len(runs[1]) else ABSENT, *cells[2:]])
     header = "2 threads: seconds, NMI|this version|version 0.1|ratio of the times|EVoC|UMAP + HDBSCAN"
     return markdown(header.split("|"), lines)
 

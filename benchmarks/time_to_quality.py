@@ -2,7 +2,7 @@
 
     python benchmarks/time_to_quality.py [--data digits usps mnist fashion-mnist] [--seeds 0] [--threads 2]
         [--data-dir FOLDER] [--old 01faa04] [--rivals] [--rivals-python PYTHON]
-        [--figure docs/images/time-to-quality.svg]
+        [--figure docs/assets/time-to-quality.svg]
 
 - whole: ``cts fit NAME`` from its start to its end, page included, by this version and by the commit ``--old`` (version
   0.1; it is checked out into a temporary folder). They take turns. ACC, NMI and ARI are those of `cts evaluate`, on the
@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import rivals
 import rows
 from rival_process import RIVALS
+from zoo_summary import METHODS
 
 DATA = ("digits", "usps", "mnist", "fashion-mnist")
 SAMPLE = 5_000
@@ -44,12 +45,7 @@ FIRST = 5.0
 """Seconds before the first point."""
 
 
-SHOWN = {
-    "current": "this version, whole",
-    "version 0.1": "version 0.1, whole",
-    "evoc": "EVoC",
-    "umap+hdbscan": "UMAP + HDBSCAN",
-}
+SHOWN = {"current": "this version, whole", "version 0.1": "version 0.1, whole", **METHODS}
 """Names in the figure."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,11 @@ import numpy as np
 import pytest
 import reference
 from faults.harness import SETTINGS
+from support.configs import few_initializations, stored
 from torch import Tensor
 
 from converge_to_surprise import cli
-from converge_to_surprise.config import Config, Merge, Relaxed, Stage
+from converge_to_surprise.config import Config
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.report.comparison import compare_runs
 from converge_to_surprise.report.content import progress
@@ -29,15 +29,7 @@ from converge_to_surprise.search.snapshot import Snapshot
 @pytest.fixture(scope="module")
 def two(small: Config) -> Config:
     """Two initializations with a merge."""
-    return replace(
-        small,
-        n_init=2,
-        n_clusters=6,
-        schedule=(Stage("search", "relaxed", 4), Stage("merge", "merge", 1), Stage("refine", "refine", 1)),
-        network=replace(small.network, width=4),
-        relaxed=Relaxed(heads=2, batch_size=10, temperature=0.1, diversity_floor=(4.0, 4.0)),
-        merge=Merge(augmented_pairs=100, neighbor_pairs=100),
-    )
+    return few_initializations(small, 2)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +38,7 @@ def finished(two: Config) -> Snapshot:
     search = Restarts(striped_images(60)[0], two)
     for _ in search.run():
         pass
-    snapshot = Snapshot.from_bytes(search.snapshot().to_bytes())
+    snapshot = stored(search.snapshot())
     check(snapshot, two)
     return snapshot
 

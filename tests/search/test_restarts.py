@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 import torch
 from sklearn.metrics import mutual_info_score
-from support.configs import timeless, trained
+from support.configs import few_initializations, stored, timeless, trained
 from torch import Tensor
 
-from converge_to_surprise.config import Config, Merge, Relaxed, Stage
+from converge_to_surprise.config import Config
 from converge_to_surprise.core.rng import init_seed
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.model import inference
@@ -22,7 +22,6 @@ from converge_to_surprise.model.network import flatten
 from converge_to_surprise.runs.checkpoint import check_position, check_snapshot
 from converge_to_surprise.search import schedule
 from converge_to_surprise.search.restarts import Fitted, Restarts
-from converge_to_surprise.search.snapshot import Snapshot
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +32,7 @@ def few() -> Tensor:
 @pytest.fixture(scope="module")
 def several(small: Config) -> Config:
     """Three short relaxed searches that end in different clusters."""
-    return replace(
-        small,
-        n_init=3,
-        n_clusters=6,
-        schedule=(Stage("search", "relaxed", 4), Stage("merge", "merge", 1), Stage("refine", "refine", 1)),
-        network=replace(small.network, width=4),
-        relaxed=Relaxed(heads=2, batch_size=10, temperature=0.1, diversity_floor=(4.0, 4.0)),
-        merge=Merge(augmented_pairs=100, neighbor_pairs=100),
-    )
+    return few_initializations(small, 3)
 
 
 def searched(images: Tensor, config: Config) -> Restarts:
@@ -50,11 +41,6 @@ def searched(images: Tensor, config: Config) -> Restarts:
     for _ in search.run():
         pass
     return search
-
-
-def stored(snapshot: Snapshot) -> Snapshot:
-    """A snapshot as it is read from a file."""
-    return Snapshot.from_bytes(snapshot.to_bytes())
 
 
 def same_outputs(found: Outputs | None, expected: Outputs | None) -> bool:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.configs import timeless
+from support.configs import few_initializations, stored, timeless
 from torch import Tensor
 
-from converge_to_surprise.config import Config, Merge, Relaxed, Stage
+from converge_to_surprise.config import Config
 from converge_to_surprise.data.synthetic import striped_images
 from converge_to_surprise.distributed.side_by_side import SideBySide
 from converge_to_surprise.runs.checkpoint import check_position, check_snapshot
@@ -37,16 +37,7 @@ def images() -> Tensor:
 
 @pytest.fixture(scope="module")
 def config(small: Config) -> Config:
-    return replace(
-        small,
-        n_init=3,
-        threads=2,
-        n_clusters=6,
-        schedule=(Stage("search", "relaxed", 4), Stage("merge", "merge", 1), Stage("refine", "refine", 1)),
-        network=replace(small.network, width=4),
-        relaxed=Relaxed(heads=2, batch_size=10, temperature=0.1, diversity_floor=(4.0, 4.0)),
-        merge=Merge(augmented_pairs=100, neighbor_pairs=100),
-    )
+    return replace(few_initializations(small, 3), threads=2)
 
 
 class Run:
@@ -69,7 +60,7 @@ class Run:
             self.seeds: list[int | None] = []
             for record in self.search.run():
                 self.records.append(record)
-                self.snapshots.append(Snapshot.from_bytes(self.search.snapshot().to_bytes()))
+                self.snapshots.append(stored(self.search.snapshot()))
                 self.seeds.append(self.search.next_seed)
 
     def same_as(self, other: Run) -> bool:

@@ -7,11 +7,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Stage, Views
+from converge_to_surprise.config import Augmentation, Config, Evolution, Merge, Network, Relaxed, Stage, Views
 from converge_to_surprise.model.inference import view_features
 from converge_to_surprise.model.network import ClusterNetwork
 from converge_to_surprise.search.evolution import Score
 from converge_to_surprise.search.record import Record
+from converge_to_surprise.search.snapshot import Snapshot
 from converge_to_surprise.search.trainer import Trainer
 
 CLIMBING = Config(
@@ -23,6 +24,24 @@ CLIMBING = Config(
     augmentation=Augmentation(rotation=10, crop=1, brightness=0.2, contrast=0.2),
 )
 """Evolution that finds the classes of striped images within seconds."""
+
+
+def few_initializations(small: Config, n_init: int) -> Config:
+    """Short relaxed searches with a merge that end in different clusters."""
+    return replace(
+        small,
+        n_init=n_init,
+        n_clusters=6,
+        schedule=(Stage("search", "relaxed", 4), Stage("merge", "merge", 1), Stage("refine", "refine", 1)),
+        network=replace(small.network, width=4),
+        relaxed=Relaxed(heads=2, batch_size=10, temperature=0.1, diversity_floor=(4.0, 4.0)),
+        merge=Merge(augmented_pairs=100, neighbor_pairs=100),
+    )
+
+
+def stored(snapshot: Snapshot) -> Snapshot:
+    """A snapshot as it is read from a file."""
+    return Snapshot.from_bytes(snapshot.to_bytes())
 
 
 def trained(images: Tensor, config: Config, score: Score | None = None) -> Trainer:

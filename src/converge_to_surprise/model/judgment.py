@@ -70,8 +70,7 @@ def level_at(merge_result: MergeResult, n_clusters: int) -> Level | None:
 
 def _least_strength(merge_result: MergeResult | None) -> float:
     """The strength that the splits between clusters of images need: more if not even two clusters clearly hold."""
-    levels = [] if merge_result is None else merge_result.levels
-    return HOLDS if any(level.n_clusters == 1 for level in levels) else HOLDS_WEAKEST
+    return HOLDS if merge_result is not None and merge_result.one_is_a_level else HOLDS_WEAKEST
 
 
 def _doubts(

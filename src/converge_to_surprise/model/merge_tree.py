@@ -103,6 +103,11 @@ class MergeResult(NamedTuple):
         """The levels at which the tree of the selected head can be cut: other heads may have had more clusters."""
         return [level for level in self.levels if level.n_clusters <= self.max_clusters]
 
+    @property
+    def one_is_a_level(self) -> bool:
+        """Whether everything may be one cluster: not even two of them clearly hold."""
+        return any(level.n_clusters == 1 for level in self.levels)
+
     def coarser(self, n_clusters: int) -> list[int]:
         """The cluster that represents each cluster when only ``n_clusters`` are left."""
         groups = self.finer(n_clusters, 1 + max([*self.outputs, *(step.merged for step in self.steps)]))

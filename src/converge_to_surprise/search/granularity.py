@@ -30,7 +30,7 @@ from scipy.special import entr
 
 from ..core.metrics import Labels
 from ..model.merge_tree import HOLDS, Level, MergeTree
-from .splits import added_entropy, crossing, reordered, reproduced, splits_of
+from .splits import Splits, added_entropy, crossing, reordered, reproduced, splits_of
 
 MAX_LEVELS = 4
 """Levels that are kept: the selected one and those with the most evidence."""
@@ -61,8 +61,10 @@ def split_strengths(trees: list[MergeTree], tables: Table, labels: Labels) -> li
     found = []
     for head, (tree, table) in enumerate(zip(trees, tables, strict=True)):
         splits = splits_of(tree)
-        kept = np.maximum(0, crossing(splits, (table + table.T) / 2))
-        found.append(kept * np.maximum(0, reproduced(splits, labels[:, head], np.delete(labels, head, axis=1))))
+        found.append(
+            _boundaries(splits, table)
+            * np.maximum(0, reproduced(splits, labels[:, head], np.delete(labels, head, axis=1)))
+        )
     return found
 
 
@@ -76,11 +78,13 @@ def prune(trees: list[MergeTree], strengths: list[Table], labels: Labels) -> lis
 
 def with_boundaries(trees: list[MergeTree], tables: Table) -> list[MergeTree]:
     """The trees with the smallest phi of the splits for pairs as strength at each number of clusters."""
-    boundaries = [
-        np.maximum(0, crossing(splits_of(tree), (table + table.T) / 2))
-        for tree, table in zip(trees, tables, strict=True)
-    ]
-    return with_weakest(trees, boundaries)
+    return with_weakest(trees, [_boundaries(splits_of(tree), table) for tree, table in zip(trees, tables, strict=True)])
+
+
+def _boundaries(splits: Splits, table: Table) -> Table:
+    """phi of each split for pairs in both directions, at least 0. (splits,)"""
+    found: Table = np.maximum(0, crossing(splits, (table + table.T) / 2))
+    return found
 
 
 def with_weakest(trees: list[MergeTree], strengths: list[Table]) -> list[MergeTree]:

@@ -292,7 +292,7 @@ def select_kind(counts: BoundaryCounts, labels: Labels, kinds: Sequence[range], 
     if config.merge.number_by == "either":
         by_splits = replace(config, merge=replace(config.merge, number_by="splits"))
         found = select_kind(counts, labels, kinds, by_splits)
-        if all(level.n_clusters > 1 for level in found.selection.result.levels):
+        if not found.selection.result.one_is_a_level:
             return found
         config = replace(config, merge=replace(config.merge, number_by="agreement"))
     if config.merge.number_by == "agreement":

@@ -172,7 +172,7 @@ class Restarts:
         """
         records, snapshot = initialization_process.read(result)
         views, seconds = self.trainer.views, self.trainer.seconds
-        self._replaying = True
+        number, self._replaying = self.index + 1, True
         for record in records:
             if record is records[-1]:
                 self._next_initialization()
@@ -182,19 +182,19 @@ class Restarts:
                 self._compare()
                 self._replaying = False
             absolute = replace(record, views=record.views + views, seconds=round(record.seconds + seconds, 3))
-            yield self._numbered(absolute, self.index + self._replaying)
+            yield self._numbered(absolute, number)
 
     @contextmanager
     def _others(self) -> Iterator[SideBySide | None]:
         """The processes that work on later initializations; None if there are to be none."""
         later = range(self.index + 1, self.config.n_init)
         processes = min(self._at_once - 1, len(later))
-        configs = [self._config_of(index) for index in range(self.config.n_init)]
         with ExitStack() as stack:
             others = None
             if processes and self._fits(processes):
                 with suppress(OSError):  # without room for the images: one after the other
                     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                    configs = [self._config_of(index) for index in range(self.config.n_init)]
                     found = initialization_process.start(folder, self.images, configs, later, processes)
                     others = stack.enter_context(found)
             yield others
@@ -289,7 +289,7 @@ class Restarts:
         # Right at the end of an initialization its trainer is restored: the next one starts from new weights.
         self.index = max(0, (data["step"] - 1) // self.trainer.total)
         self.trainer = self._new_trainer(self.index)
-        self.information, self.best = list(data["information"]), None
+        self.information, self.best, self._replaying = list(data["information"]), None, False
         if (part := best_part(snapshot)) is not None:
             index = part.data["index"]
             config = replace(self.trainer.config, seed=init_seed(self.config.seed, index), threads=self.config.threads)
