@@ -21,9 +21,9 @@ def assessed(n_clusters: int, surprising: int | None = None, agreement: float = 
     return Assessment(labels, labels, list(range(n_clusters)), measures, rows, None)
 
 
-def merged(n_clusters: int, agreement: float = 0.97, strength: float = 0.9) -> MergeResult:
+def merged(n_clusters: int, agreement: float = 0.97, strength: float = 0.9, heads: int = 2) -> MergeResult:
     level = Level(n_clusters, 1.0, 2.0, agreement, strength)
-    return MergeResult(n_clusters, 0, list(range(n_clusters)), [], {}, [], [], [level])
+    return MergeResult(n_clusters, 0, list(range(n_clusters)), [], {}, [], [1.0] * heads, [level])
 
 
 def test_clusters_that_hold_are_strong() -> None:
@@ -31,6 +31,12 @@ def test_clusters_that_hold_are_strong() -> None:
     assert verdict.strength == "strong"
     assert verdict.advice == []
     assert "independent heads agree (0.97)" in verdict.text
+
+
+def test_a_single_head_is_not_said_to_agree_with_others() -> None:
+    verdict = judge(assessed(5), merged(5, agreement=1.0, heads=1), 0.3, has_backbone=False)
+    assert verdict.strength == "strong"
+    assert "independent heads" not in verdict.text
 
 
 @pytest.mark.parametrize(

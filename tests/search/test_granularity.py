@@ -132,11 +132,17 @@ def test_the_selected_number_is_the_largest_evident_one_that_holds(values: list[
         assert find_levels(curve)[0].n_clusters == expected
 
 
-@given(st.lists(st.floats(0, 2), min_size=1, max_size=40))
-def test_the_other_levels_are_local_maxima_most_evidence_first(values: list[float]) -> None:
-    curve = [Level(n, evidence, 1.0, 1.0, 0.9 if n == 2 else 0.5) for n, evidence in enumerate(values, start=2)]
+@given(st.lists(st.tuples(st.floats(0, 2), st.floats(0.5, 0.7)), min_size=1, max_size=40))
+def test_the_other_levels_are_local_maxima_most_evidence_first(drawn: list[tuple[float, float]]) -> None:
+    values = [evidence for evidence, _ in drawn]
+    curve = [Level(n, e, 1.0, 1.0, 0.9 if n == 2 else s) for n, (e, s) in enumerate(drawn, start=2)]
     selected, *others = find_levels(curve)
     assert selected.n_clusters == 2
+    assert all(level.strength >= NOISE for level in others), "noise has splits that are as strong"
+    above = [-1.0, *values, -1.0]
+    peaks = [n for n, (a, b, c) in enumerate(zip(above, values, above[2:], strict=False), start=2) if a <= b > c and b]
+    stable = [n for n in peaks if n > 2 and curve[n - 2].strength >= NOISE]
+    assert len(others) == min(MAX_LEVELS - 1, len(stable))
     assert [level.evidence for level in others] == sorted((level.evidence for level in others), reverse=True)
     for level in others:
         around = [values[n - 2] for n in (level.n_clusters - 1, level.n_clusters + 1) if 2 <= n < len(values) + 2]

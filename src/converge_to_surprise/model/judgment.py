@@ -58,7 +58,8 @@ def judge(
         return Verdict("weak", doubts, _advice(has_backbone, kind))
     reasons = [f"both views agree for {assessment.measures.agreement:.0%} of the images"]
     if level is not None:
-        reasons.insert(0, f"independent heads agree ({level.agreement:.2f})")
+        if _independent(merge_result):
+            reasons.insert(0, f"independent heads agree ({level.agreement:.2f})")
         reasons.append(f"the weakest split between clusters holds ({level.strength:.2f})")
     return Verdict("strong", reasons, [])
 
@@ -71,6 +72,11 @@ def level_at(merge_result: MergeResult, n_clusters: int) -> Level | None:
 def _least_strength(merge_result: MergeResult | None) -> float:
     """The strength that the splits between clusters of images need: more if not even two clusters clearly hold."""
     return HOLDS if merge_result is not None and merge_result.one_is_a_level else HOLDS_WEAKEST
+
+
+def _independent(merge_result: MergeResult | None) -> bool:
+    """Whether several heads looked for clusters: a single one, as evolution has, agrees with itself."""
+    return merge_result is not None and len(merge_result.agreement) > 1
 
 
 def _doubts(

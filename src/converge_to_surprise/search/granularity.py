@@ -8,7 +8,8 @@ s(n) >= ``HOLDS`` hold. Evidence for a number is that a quarter more clusters wo
 
 with I the mutual information between two heads in nats. Ratios of numbers and of what is lost have no scale, so that no
 range of numbers is favored. Of the numbers that hold, the largest one is selected that has at least 0.7 of the evidence
-of the most evident one. Collections have structure at several scales: the other local maxima of E are levels.
+of the most evident one. Collections have structure at several scales: the other local maxima of E are levels, unless
+their weakest branch is no stronger than those in noise.
 
 If not even two clusters hold, everything in one cluster is a level. It is selected if two clusters are no stronger
 than what noise gives; otherwise numbers that are nearly as strong as two are taken to hold, and the verdict is weak.
@@ -35,7 +36,7 @@ from .splits import Splits, added_entropy, crossing, reordered, reproduced, spli
 MAX_LEVELS = 4
 """Levels that are kept: the selected one and those with the most evidence."""
 NOISE = 0.62
-"""Strength of two clusters up to which there is one: that of clusters in smooth noise is 0.4 to 0.6."""
+"""Strength below which splits say nothing: that of clusters in smooth noise is 0.4 to 0.6."""
 NEARLY = 0.9
 """Fraction of the strength of two clusters down to which weak splits are taken to hold."""
 EVIDENT = 0.7
@@ -151,7 +152,7 @@ def _compared(trees: list[MergeTree], labels: Labels) -> list[Level]:
 def find_levels(curve: list[Level]) -> list[Level]:
     """The selected level, then the other local maxima of the evidence, most evidence first.
 
-    >>> curve = ((2, 0.9, 0.98), (3, 0.1, 0.93), (4, 0.7, 0.92), (5, 0.2, 0.8), (6, 3.0, 0.7))
+    >>> curve = ((2, 0.9, 0.98), (3, 0.1, 0.93), (4, 0.7, 0.92), (5, 0.2, 0.8), (6, 3, 0.7), (7, 1, 0.6), (8, 4, 0.5))
     >>> [level.n_clusters for level in find_levels([Level(n, e, 1, 1, s) for n, e, s in curve])]
     [4, 6, 2]
     """
@@ -162,7 +163,7 @@ def find_levels(curve: list[Level]) -> list[Level]:
         held = [level for level in curve if level.strength >= least]
         most = max(level.evidence for level in held)
         selected = [level for level in held if level.evidence >= EVIDENT * most][-1]
-    others = [level for level in _peaks(curve) if level != selected]
+    others = [level for level in _peaks(curve) if level != selected and level.strength >= NOISE]
     if selected != ONE and first < HOLDS:
         others.insert(0, ONE)
     return [selected, *others][:MAX_LEVELS]
