@@ -239,18 +239,17 @@ SOURCES = {"npy": "an .npy file", "files": "a folder of PNG files"}
 def bigdata(folder: Path) -> str:
     """Time and memory by the number of images, and how they grow, for each size of images.
 
-    The figures are those of the last command that went through whole runs with it.
+    The figures of a number of images are those of the last command that went through it.
     """
     every = pd.read_csv(folder / "bigdata.csv")
     tables = []
-    for (side, channels, source), runs in every[every["stage"] == "whole run"].groupby(["side", "channels", "source"]):
+    for (side, channels, source), runs in every.groupby(["side", "channels", "source"]):
         title = f"Images of {side:.0f}×{side:.0f}{' in color' if channels == 3 else ''} from {SOURCES[str(source)]}"
-        tables.append(f"{title}:\n\n{_bigdata(every, runs['command'].iloc[-1])}")
+        tables.append(f"{title}:\n\n{_bigdata(runs.drop_duplicates(['images', 'stage'], keep='last'))}")
     return "\n\n".join(tables)
 
 
-def _bigdata(every: pd.DataFrame, command: str) -> str:
-    found = every[every["command"] == command].drop_duplicates(["images", "stage"], keep="last")
+def _bigdata(found: pd.DataFrame) -> str:
     lines = []
     for stage, (title, column, factor, digits) in STAGES.items():
         some = found[found["stage"] == stage].set_index("images").sort_index()
