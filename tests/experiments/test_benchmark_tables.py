@@ -159,7 +159,9 @@ def test_growth_is_that_of_the_last_command_for_each_number_of_images(tmp_path: 
     columns = {"cpu_seconds": 2, "step_cpu_seconds": 0.5, "megabytes": 300, **about}
     new = [{"images": size, "stage": stage, **columns} for size in (1000, 9000) for stage in readme_table.STAGES]
     cold = {"images": 1, "stage": "cold batches", "command": "cold"}
-    rows.write_rows(tmp_path / "bigdata.csv", [*(row | {"cpu_seconds": 7, "command": "old"} for row in new), *new[::-1], cold])
+    rows.write_rows(
+        tmp_path / "bigdata.csv", [*(row | {"cpu_seconds": 7, "command": "old"} for row in new), *new[::-1], cold]
+    )
     found = made("bigdata", tmp_path)
     assert found.startswith("Images of 28×28 from an .npy file: | images | 1,000 | 9,000 | exponent |")
     assert "| one step of the search, ms | 500.0 | 500.0 | 0.00 |" in found.replace("-0.00", "0.00")
