@@ -513,3 +513,14 @@ def step_shares(image: list[list[float]], sizes: list[float]) -> list[float]:
     steps = [abs(image[y][x + 1] - image[y][x]) for y in range(height) for x in range(width - 1)]
     steps += [abs(image[y + 1][x] - image[y][x]) for y in range(height - 1) for x in range(width)]
     return [math.log(sum(step > size for step in steps) / len(steps) + 0.01) for size in sizes]
+
+
+def co_assignments(labels: list[list[int]], neighbors: list[list[int]], clusters: int) -> list[list[float]]:
+    """How often view i of an image is in one cluster and view j of a neighbor in another, both orders counted alike."""
+    table = [[0.0] * clusters for _ in range(clusters)]
+    for image, near in enumerate(neighbors):
+        for other in near:
+            a, b = labels[image][0], labels[other][1]
+            table[a][b] += 0.5
+            table[b][a] += 0.5
+    return table

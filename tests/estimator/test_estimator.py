@@ -31,7 +31,6 @@ QUICK: dict[str, Any] = {
     "schedule": ["search=relaxed:40", "merge=merge:1", "refine=refine:3"],
     "network": {"width": 4},
     "relaxed": {"heads": 2, "batch_size": 20},
-    "merge": {"neighbor_pairs": 500, "augmented_pairs": 100},
     "n_init": 1,
 }
 TINY: dict[str, Any] = QUICK | {"schedule": ["search=relaxed:2", "merge=merge:1", "refine=refine:1"]}

@@ -20,7 +20,6 @@ SETTINGS = {
     "network": {"width": 4},
     "views": {"upsample": 1},
     "relaxed": {"heads": 2, "batch_size": 10, "temperature": 0.1, "diversity_floor": [4, 4]},
-    "merge": {"augmented_pairs": 100, "neighbor_pairs": 100},
 }
 """Searches of different seeds end in different clusters."""
 

@@ -52,7 +52,6 @@ n_clusters = 6
 n_init = 1
 network = {{ width = 2 }}
 relaxed = {{ heads = 2, batch_size = 30 }}
-merge = {{ augmented_pairs = 60, neighbor_pairs = 60 }}
 """
 
 

@@ -54,7 +54,6 @@ def test_a_backbone_is_exported_with_its_heads(tmp_path: Path) -> None:
         "views": {"upsample": 1},
         "schedule": ["search=relaxed:12", "merge=merge:1", "refine=refine:3"],
         "relaxed": {"heads": 2, "batch_size": 20},
-        "merge": {"neighbor_pairs": 500, "augmented_pairs": 100},
         "n_init": 1,
     }
     estimator = SurpriseClustering(

@@ -28,7 +28,7 @@ SEARCH = Config(
     n_clusters=3,
     network=Network(width=4, space_to_depth=True),
     relaxed=Relaxed(heads=2, batch_size=60, learning_rate=0.01, diversity_floor=(4.0, 6.0)),
-    merge=Merge(augmented_pairs=200, neighbor_pairs=200, min_cluster_fraction=0.0),
+    merge=Merge(min_cluster_fraction=0.0),
 )
 
 

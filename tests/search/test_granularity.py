@@ -12,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score, mutual_info_score
 
 from converge_to_surprise.config import Merge
 from converge_to_surprise.model.merge_tree import HOLDS, Level, MergeTree
+from converge_to_surprise.search.co_assignment import CoAssignments
 from converge_to_surprise.search.granularity import (
     EVIDENT,
     MAX_LEVELS,
@@ -47,7 +48,7 @@ def nested_heads(heads: int, seed: int = 0) -> tuple[list[MergeTree], np.ndarray
     labels = np.stack([2 * classes + rng.integers(0, 2, len(classes)) for _ in range(heads)], 1)
     tables = np.stack([TABLE] * heads)
     trees = [build_merge_tree(one, Merge()) for one in tables]
-    return prune(trees, split_strengths(trees, tables, labels), labels), labels
+    return prune(trees, split_strengths(trees, CoAssignments.of_one_width(tables), labels), labels), labels
 
 
 def test_the_evidence_is_that_of_the_formula() -> None:
@@ -151,9 +152,9 @@ def test_the_other_levels_are_local_maxima_most_evidence_first(drawn: list[tuple
 
 def nested_on_features(heads: int) -> tuple[list[MergeTree], np.ndarray]:
     """The same heads with trees as for stored features."""
-    return with_boundaries([build_merge_tree(TABLE, Merge())] * heads, np.stack([TABLE] * heads)), nested_heads(heads)[
-        1
-    ]
+    return with_boundaries(
+        [build_merge_tree(TABLE, Merge())] * heads, CoAssignments.of_one_width(np.stack([TABLE] * heads))
+    ), nested_heads(heads)[1]
 
 
 def test_on_stored_features_the_number_on_which_heads_agree_is_selected() -> None:

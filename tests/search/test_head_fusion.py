@@ -12,6 +12,7 @@ from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.inference import label_views, view_features
 from converge_to_surprise.model.merge_tree import MergeResult
 from converge_to_surprise.search import merge
+from converge_to_surprise.search.co_assignment import CoAssignments
 from converge_to_surprise.search.head_fusion import Evidence, fit_head, fuse_heads, move_subclusters, vote
 
 
@@ -109,7 +110,7 @@ def test_the_fused_network_has_an_output_for_every_cluster_and_labels_like_the_h
     assert 50 < int(labels.sum()) < 250
     trees = [merge.build_merge_tree(np.diag([5.0, 5.0, 0.0, 0.0]), Merge())]
     neighbor_pairs = torch.diag(torch.tensor([5.0, 5.0, 0.0, 0.0]))[None]
-    counts = merge.BoundaryCounts(torch.zeros_like(neighbor_pairs), neighbor_pairs)
+    counts = CoAssignments.of_one_width(neighbor_pairs.numpy())
     trees, result = merge.select_head(trees, counts, labels[:, None].numpy(), Config())
     assert result.n_clusters == 2
     features = view_features(network, images, small.views)

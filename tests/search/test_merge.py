@@ -7,14 +7,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.configs import centered
-from support.neighbor_table import nearest_neighbors
 
 from converge_to_surprise.config import Config, Merge, Network
 from converge_to_surprise.core.surprise import mutual_information
 from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.merge_tree import MergeResult, MergeTree
 from converge_to_surprise.search import merge
+from converge_to_surprise.search.co_assignment import CoAssignments
 
 
 @given(st.integers(2, 7), st.integers(0, 999))
@@ -94,7 +93,7 @@ def merge_and_select(joint: torch.Tensor, labels: np.ndarray, config: Config) ->
 
 
 def select(trees: list[MergeTree], neighbor_pairs: torch.Tensor, labels: np.ndarray, config: Config) -> MergeResult:
-    counts = merge.BoundaryCounts(torch.zeros_like(neighbor_pairs), neighbor_pairs)
+    counts = CoAssignments.of_one_width(neighbor_pairs.numpy())
     return merge.select_head(trees, counts, labels, config).result
 
 
@@ -166,12 +165,12 @@ def test_the_kind_of_heads_that_tells_more_about_neighbors_is_selected() -> None
     classes = rng.integers(0, 4, 800)
     unclear, clear = np.full((4, 4), 15.0) + np.diag([100.0] * 4), np.diag([100.0] * 4)
     pairs = torch.from_numpy(np.stack([unclear, unclear, clear, clear]))
-    counts = merge.BoundaryCounts(torch.zeros_like(pairs), pairs)
+    counts = CoAssignments.of_one_width(pairs.numpy())
     labels, kinds = np.stack([classes] * 4, 1), [range(2), range(2, 4)]
     assert merge.select_kind(counts, labels, kinds, Config(n_clusters=4)).heads == range(2, 4)
-    swapped = merge.BoundaryCounts(counts.augmented, pairs.flip(0))
+    swapped = CoAssignments.of_one_width(pairs.flip(0).numpy())
     assert merge.select_kind(swapped, labels, kinds, Config(n_clusters=4)).heads == range(2)
-    same = merge.BoundaryCounts(counts.augmented, torch.from_numpy(np.stack([clear] * 4)))
+    same = CoAssignments.of_one_width(np.stack([clear] * 4))
     assert merge.select_kind(same, labels, kinds, Config(n_clusters=4)).heads == range(2), "of equal ones the first"
     # Where neighbors mislead, the heads that did not start from them are selected.
     by_agreement = Config(n_clusters=4, merge=Merge(number_by="agreement"))
@@ -180,7 +179,7 @@ def test_the_kind_of_heads_that_tells_more_about_neighbors_is_selected() -> None
     either = Config(n_clusters=4, merge=Merge(number_by="either"))
     assert merge.select_kind(swapped, labels, kinds, either).heads == range(2)
     weak = np.full((4, 4), 40.0) + np.diag([60.0] * 4)
-    doubtful = merge.BoundaryCounts(counts.augmented, torch.from_numpy(np.stack([unclear, unclear, weak, weak])))
+    doubtful = CoAssignments.of_one_width(np.stack([unclear, unclear, weak, weak]))
     assert merge.select_kind(doubtful, labels, kinds, Config(n_clusters=4)).heads == range(2)
     assert merge.select_kind(doubtful, labels, kinds, either).heads == range(2, 4)
 
@@ -193,7 +192,7 @@ def test_a_kind_is_cut_by_its_own_heads_and_compared_at_the_larger_number() -> N
     coarse = np.kron(np.eye(2), np.full((2, 2), 50.0))  # as clear as the others at two clusters, and not beyond
     fine = np.diag([100.0] * 4)
     pairs = torch.from_numpy(np.stack([coarse, coarse, fine, fine]))
-    counts = merge.BoundaryCounts(torch.zeros_like(pairs), pairs)
+    counts = CoAssignments.of_one_width(pairs.numpy())
     kind = merge.select_kind(counts, np.stack([*chance, classes, classes], 1), [range(2), range(2, 4)], Config())
     assert kind.heads == range(2, 4)
     assert kind.selection.result.n_clusters == 4
@@ -207,7 +206,7 @@ def test_a_later_kind_is_not_cut_to_fewer_clusters_than_the_first() -> None:
     halves = [np.where(rng.random(800) < 0.5, classes, classes ^ 1) for _ in range(2)]  # two classes each, in disorder
     plain, more = np.full((4, 4), 2.0) + np.diag([100.0] * 4), np.diag([100.0] * 4)
     pairs = torch.from_numpy(np.stack([plain, plain, more, more]))
-    counts = merge.BoundaryCounts(torch.zeros_like(pairs), pairs)
+    counts = CoAssignments.of_one_width(pairs.numpy())
     labels, kinds = np.stack([classes, classes, *halves], 1), [range(2), range(2, 4)]
     alone = merge.select_kind(counts, labels, kinds[1:], Config()).selection.result
     assert alone.n_clusters == 2
@@ -235,7 +234,7 @@ def test_a_boundary_between_large_classes_is_given_up_only_if_it_is_weak(crossin
     table = np.diag(sizes.astype(float))
     table[0, 1] = table[1, 0] = crossing
     table[[0, 1], [0, 1]] -= crossing
-    counts = merge.BoundaryCounts(*(torch.tensor(np.stack([table] * 2)).long() for _ in range(2)))
+    counts = CoAssignments.of_one_width(np.stack([table] * 2))
     labels = np.stack([np.repeat(np.arange(4), sizes)] * 2, 1)
     result = merge.select_kind(counts, labels, [range(2)], Config(n_clusters=3)).selection
     groups = result.trees[0].groups(3)
@@ -246,17 +245,3 @@ def test_a_selected_head_has_the_same_logits_as_among_the_others() -> None:
     network = random_network(Config(seed=0, max_clusters=5, network=Network(width=2, space_to_depth=True)), 1, 3).eval()
     images = torch.rand(20, 1, 8, 8)
     torch.testing.assert_close(network.select_head(1).eval().logits(images), network.logits(images)[:, 1])
-
-
-def test_every_pair_is_counted_once(bars: torch.Tensor, small: Config) -> None:
-    network = centered(random_network(Config(seed=0, max_clusters=6, network=Network(width=2)), 1, 2), bars)
-    neighbors = nearest_neighbors(bars, small, 1)
-    counts = merge.count_boundary_pairs(network, bars, neighbors, small, 0)
-    most = merge.PAIRS_PER_IMAGE * len(bars)
-    numbers = [min(most, pairs) for pairs in (small.merge.augmented_pairs, small.merge.neighbor_pairs)]
-    for table, pairs in zip(counts, numbers, strict=True):
-        assert table.shape == (2, 6, 6)
-        assert table.sum((1, 2)).tolist() == [pairs] * 2
-    again, other = (merge.count_boundary_pairs(network, bars, neighbors, small, step) for step in (0, 1))
-    assert all(torch.equal(a, b) for a, b in zip(counts, again, strict=True))
-    assert not any(torch.equal(a, b) for a, b in zip(counts, other, strict=True))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from converge_to_surprise.config import Augmentation, Config, Evolution, Merge, Network, Relaxed, Stage, Views
+from converge_to_surprise.config import Augmentation, Config, Evolution, Network, Relaxed, Stage, Views
 from converge_to_surprise.model.inference import view_features
 from converge_to_surprise.model.network import ClusterNetwork
 from converge_to_surprise.search.evolution import Score
@@ -35,7 +35,6 @@ def few_initializations(small: Config, n_init: int) -> Config:
         schedule=(Stage("search", "relaxed", 4), Stage("merge", "merge", 1), Stage("refine", "refine", 1)),
         network=replace(small.network, width=4),
         relaxed=Relaxed(heads=2, batch_size=10, temperature=0.1, diversity_floor=(4.0, 4.0)),
-        merge=Merge(augmented_pairs=100, neighbor_pairs=100),
     )
 
 

@@ -25,7 +25,7 @@ CONFIG = Config(
     network=Network(width=4),
     augmentation=Augmentation(rotation=10, crop=1),
     relaxed=Relaxed(heads=2, batch_size=90, learning_rate=0.01, diversity_floor=(10.0, 10.0)),
-    merge=Merge(augmented_pairs=500, neighbor_pairs=500, min_cluster_fraction=0.0),
+    merge=Merge(min_cluster_fraction=0.0),
 )
 
 

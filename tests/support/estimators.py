@@ -14,7 +14,6 @@ TINY: dict[str, Any] = {
     "schedule": ["search=relaxed:2", "merge=merge:1", "refine=refine:1"],
     "network": {"width": 4, "min_active_outputs": 2},
     "relaxed": {"heads": 2, "batch_size": 20},
-    "merge": {"neighbor_pairs": 200, "augmented_pairs": 100},
     "n_init": 1,
 }
 

@@ -282,28 +282,23 @@ class Relaxed:
 
 @dataclass(frozen=True)
 class Merge:
-    """Which boundaries between clusters hold for nearest neighbors and under stronger augmentation than in training."""
+    """Which boundaries between clusters hold: how clusters are merged, how their number is read from the data, and the
+    stronger augmentation that tests sub-clusters."""
 
     rotation: float = 15.0
     """Degrees of rotation added to the training augmentation."""
     crop: float = 1 / 7
     """Fraction of the side added to the training crop."""
-    augmented_pairs: int = 4_000
-    """Pairs of strongly augmented views of one image that test the boundaries."""
-    neighbor_pairs: int = 32_000
-    """Pairs of views of an image and one of its nearest neighbors that test the boundaries."""
     number_by: Literal["splits", "agreement", "either"] = "splits"
     """How the number of clusters is read from the data. splits: the finest clustering whose splits hold.
     agreement: the clustering on which heads agree most and that tells most apart; for stored features, whose neighbors
     are too often of another kind to test a split. either: agreement if not even two clusters hold; for scenes."""
     min_cluster_fraction: float = 0.005
-    """Clusters with a smaller fraction of the views are dissolved."""
+    """Clusters with a smaller fraction of the images are dissolved."""
 
     def __post_init__(self) -> None:
         check(0 <= self.rotation <= 180, "merge.rotation", self.rotation, "from 0 to 180 degrees")
         check(0 <= self.crop < 1, "merge.crop", self.crop, "at least 0 and below 1")
-        check(self.augmented_pairs >= 0, "merge.augmented_pairs", self.augmented_pairs, "at least 0")
-        check(self.neighbor_pairs >= 1, "merge.neighbor_pairs", self.neighbor_pairs, "at least 1")
         least = self.min_cluster_fraction
         check(0 <= least < 1, "merge.min_cluster_fraction", least, "at least 0 and below 1")
 

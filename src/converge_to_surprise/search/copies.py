@@ -51,6 +51,12 @@ def members(groups: Tensor) -> Members:
     return Members(torch.from_numpy(leaders), torch.from_numpy(own))
 
 
+def groups_within(groups: Tensor, positions: Tensor) -> Tensor:
+    """The groups (N,) among the images at some positions (n,): the first of them that is of the group of each. (n,)"""
+    _, first, own = np.unique(groups[positions].numpy(), return_index=True, return_inverse=True)
+    return torch.from_numpy(first[own])
+
+
 def copy_groups(points: Tensor, search: Search) -> Tensor:
     """The first image of the group of copies to which each point (N, D) belongs: itself for most. (N,)"""
     alone = groups = torch.arange(len(points))

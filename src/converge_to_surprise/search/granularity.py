@@ -31,6 +31,7 @@ from scipy.special import entr
 
 from ..core.metrics import Labels
 from ..model.merge_tree import HOLDS, Level, MergeTree
+from .co_assignment import CoAssignments
 from .splits import Splits, added_entropy, crossing, reordered, reproduced, splits_of
 
 MAX_LEVELS = 4
@@ -53,20 +54,15 @@ ONE = Level(1, 0.0, 0.0, 1.0, 1.0)
 Table = npt.NDArray[np.float64]
 
 
-def split_strengths(trees: list[MergeTree], tables: Table, labels: Labels) -> list[Table]:
+def split_strengths(trees: list[MergeTree], counts: CoAssignments, labels: Labels) -> list[Table]:
     """How well each split of each tree holds, the one at the root first. (splits,) each
 
-    ``tables``: co-assignments of each head, (heads, K, K). ``labels``: the un-merged outputs of some images under each
-    head. (n, heads)
+    ``labels``: the un-merged outputs of some images under each head. (n, heads)
     """
-    found = []
-    for head, (tree, table) in enumerate(zip(trees, tables, strict=True)):
-        splits = splits_of(tree)
-        found.append(
-            _boundaries(splits, table)
-            * np.maximum(0, reproduced(splits, labels[:, head], np.delete(labels, head, axis=1)))
-        )
-    return found
+    return [
+        crossed * np.maximum(0, reproduced(splits_of(tree), labels[:, head], np.delete(labels, head, axis=1)))
+        for head, (tree, crossed) in enumerate(zip(trees, _boundaries(trees, counts), strict=True))
+    ]
 
 
 def prune(trees: list[MergeTree], strengths: list[Table], labels: Labels) -> list[MergeTree]:
@@ -77,14 +73,22 @@ def prune(trees: list[MergeTree], strengths: list[Table], labels: Labels) -> lis
     ]
 
 
-def with_boundaries(trees: list[MergeTree], tables: Table) -> list[MergeTree]:
+def with_boundaries(trees: list[MergeTree], counts: CoAssignments) -> list[MergeTree]:
     """The trees with the smallest phi of the splits for pairs as strength at each number of clusters."""
-    return with_weakest(trees, [_boundaries(splits_of(tree), table) for tree, table in zip(trees, tables, strict=True)])
+    return with_weakest(trees, _boundaries(trees, counts))
 
 
-def _boundaries(splits: Splits, table: Table) -> Table:
-    """phi of each split for pairs in both directions, at least 0. (splits,)"""
-    found: Table = np.maximum(0, crossing(splits, (table + table.T) / 2))
+def _boundaries(trees: list[MergeTree], counts: CoAssignments) -> list[Table]:
+    """phi of each split of each tree for pairs of neighbors, at least 0. (splits,) each"""
+    found = []
+    for head, tree in enumerate(trees):
+        splits = splits_of(tree)
+        places = np.array([counts.place(n_clusters) for n_clusters in range(2, tree.n_clusters + 1)], int)
+        crossed = np.zeros(len(places))
+        for place in np.unique(places):
+            some = places == place
+            crossed[some] = crossing(Splits(splits.into[some], splits.merged[some]), counts.tables[place, head])
+        found.append(np.maximum(0, crossed))
     return found
 
 

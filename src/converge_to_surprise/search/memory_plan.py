@@ -22,7 +22,6 @@ from ..model import devices, inference
 from ..model.backbone import build_network
 from ..model.network import ResNet9, Unit, pooled_size
 from . import chunking, neighbors, schedule, stacked
-from .merge import PAIRS_PER_IMAGE
 from .relaxed import CALIBRATION_BATCH
 from .threads import available_threads
 
@@ -93,8 +92,7 @@ def _labeled(config: Config, count: int, threads: int) -> int:
     """Largest number of views processed at once without a gradient."""
     kinds = {stage.kind for stage in config.schedule}
     calibrated = min(CALIBRATION_BATCH, count) * ("relaxed" in kinds)
-    merged = min(inference.CHUNK, PAIRS_PER_IMAGE * count) * config.processes * ("merge" in kinds)
-    return max(calibrated, merged, threads * min(inference.CHUNK, max(inference.MIN_BATCH, count)))
+    return max(calibrated, threads * min(inference.CHUNK, max(inference.MIN_BATCH, count)))
 
 
 def _trained(config: Config, count: int) -> int:

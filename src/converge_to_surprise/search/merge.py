@@ -1,8 +1,7 @@
 """Which clusters belong together: the merge tree of every head, the selection among heads.
 
-Two kinds of pairs test the boundaries: two views of one image, augmented more strongly than in training, and views of
-an image and one of its nearest neighbors. The two clusters whose merge loses least of the information that the cluster
-of one view carries about that of the other are merged, repeatedly.
+Pairs of neighbors test the boundaries (``co_assignment.py``). The two clusters whose merge loses least of the
+information that the cluster of an image carries about that of its neighbor are merged, repeatedly.
 
 How well each split of the tree holds is measured in ``splits.py``; where the trees are cut is decided in
 ``granularity.py``.
@@ -21,14 +20,11 @@ import torch
 from scipy.special import entr
 from torch import Tensor
 
-from ..config import Augmentation, Config, Merge
-from ..core import augment, rng, surprise
+from ..config import Config, Merge
+from ..core import surprise
 from ..core.metrics import Labels, adjusted_rand_index
-from ..core.views import make_views, to_float
-from ..distributed.group import current
-from ..model.inference import CHUNK, logits_of
 from ..model.merge_tree import MergeResult, MergeStep, MergeTree
-from ..model.network import ClusterNetwork, channels_last
+from .co_assignment import CoAssignments
 from .granularity import (
     MAX_LEVELS,
     agreement_curve,
@@ -41,84 +37,8 @@ from .granularity import (
     with_boundaries,
     with_weakest,
 )
-from .neighbors import draw_partners
 
 Table = npt.NDArray[np.float64]
-
-PAIRS_PER_IMAGE = 20
-"""More pairs of one image add little information."""
-
-
-class BoundaryCounts(NamedTuple):
-    """How often each pair of clusters was assigned to a pair of views, for every head. (heads, K, K) each"""
-
-    augmented: Tensor
-    """Two strongly augmented views of one image."""
-    neighbor: Tensor
-    """Views of an image and of one of its neighbors, augmented as in training."""
-
-    def of_heads(self, heads: range) -> BoundaryCounts:
-        """The counts of some heads, which follow one another."""
-        return BoundaryCounts(*(counts[heads.start : heads.stop] for counts in self))
-
-    def tables(self) -> Table:
-        """Both kinds of pairs together. (heads, K, K)"""
-        found: Table = (self.augmented + self.neighbor).double().numpy()
-        return found
-
-
-@torch.inference_mode()
-def count_boundary_pairs(
-    network: ClusterNetwork, images: Tensor, neighbors: Tensor, config: Config, step: int
-) -> BoundaryCounts:
-    """Label pairs of both kinds; every chunk of pairs is labeled by one process."""
-    strong = config.augmentation
-    if not config.views.stored:
-        side = min(images.shape[2:]) * config.views.upsample
-        strong = augment.widened(strong, config.merge.rotation, round(config.merge.crop * side))
-    generator = rng.torch_generator(config.seed, "merge", step)
-    device = next(network.parameters()).device
-    group = current()
-
-    def tally(settings: Augmentation, pairs: int, neighbor_prob: float) -> Tensor:
-        total = torch.zeros(network.heads, network.n_outputs, network.n_outputs, dtype=torch.long)
-        own = range(group.rank * CHUNK, pairs, group.size * CHUNK)
-        for start in range(0, pairs, CHUNK):
-            count = min(CHUNK, pairs - start)
-            positions = torch.randint(len(images), (count,), generator=generator)
-            others = draw_partners(neighbors, positions, neighbor_prob, generator)
-            if start not in own:
-                augment.skip(images, (config.views, settings), count, generator)
-                continue
-            pixels = [to_float(images[which].to(device)) for which in (positions, others)]
-            labels = [
-                network.logits(channels_last(augment.augment(view, settings, generator, signed=config.views.signed)))
-                .argmax(-1)
-                .reshape(count, -1)
-                .t()
-                .cpu()
-                for view in make_views(pixels[0], config.views, generator, pixels[1])
-            ]
-            total += surprise.joint_counts(labels[0], labels[1], network.n_outputs)
-        return group.sum(total)
-
-    most = PAIRS_PER_IMAGE * len(images)
-    network.eval()
-    counts = BoundaryCounts(
-        tally(strong, min(most, config.merge.augmented_pairs), neighbor_prob=0.0),
-        tally(config.augmentation, min(most, config.merge.neighbor_pairs), neighbor_prob=1.0),
-    )
-    network.train()
-    return counts
-
-
-def head_labels(network: ClusterNetwork, features: Tensor) -> Labels:
-    """The outputs of every head for the first views of some images. (n, heads)
-
-    ``features``: of both views (n, 2, D)
-    """
-    found: Labels = logits_of(network, features[:, 0]).argmax(-1).reshape(len(features), -1).numpy()
-    return found
 
 
 def information_losses(table: Table) -> Table:
@@ -140,21 +60,30 @@ def information_losses(table: Table) -> Table:
     return losses
 
 
-def build_merge_tree(joint: Table, settings: Merge, costs: Callable[[Table], Table] = information_losses) -> MergeTree:
-    """The merge tree of a head from its co-assignments (K, K); its strengths are the costs of the merges.
+def build_merge_tree(
+    tables: Table,
+    settings: Merge,
+    costs: Callable[[Table], Table] = information_losses,
+    place: Callable[[int], int] = lambda n_clusters: 0,
+) -> MergeTree:
+    """The merge tree of a head from its co-assignments (K, K) or (widths, K, K); its strengths are the costs of the
+    merges.
 
-    A cluster with less than the least fraction of the views is first merged into the one it is most often confused
-    with. Then the two clusters are merged whose merge costs least. ``costs``: of every pair, from a symmetric table.
+    A cluster with less than the least fraction of the pairs is first merged into the one it is most often confused
+    with. Then the two clusters are merged whose merge costs least. ``costs``: of every pair, from a symmetric table;
+    ``place``: which of the tables, by the number of clusters that are left.
     """
-    table = (joint + joint.T) / 2
+    counts = tables.reshape(-1, *tables.shape[-2:])
+    counts = (counts + counts.transpose(0, 2, 1)) / 2
+    table = counts[0]
     active = [int(k) for k in np.flatnonzero(table.sum(1) > 0)]
     steps: list[MergeStep] = []
 
     def merge(into: int, merged: int, cost: float = 0.0) -> None:
         steps.append(MergeStep(into, merged, cost))
-        table[into] += table[merged]
-        table[:, into] += table[:, merged]
-        table[merged] = table[:, merged] = 0
+        counts[:, into] += counts[:, merged]
+        counts[:, :, into] += counts[:, :, merged]
+        counts[:, merged] = counts[:, :, merged] = 0
         active.remove(merged)
 
     while len(active) > 1:
@@ -167,11 +96,16 @@ def build_merge_tree(joint: Table, settings: Merge, costs: Callable[[Table], Tab
     n_clusters = len(active)
     while len(active) > 1:
         upper = np.triu_indices(len(active), 1)
-        found = costs(table[np.ix_(active, active)])[upper]
+        found = costs(counts[place(len(active))][np.ix_(active, active)])[upper]
         a, b = (active[side[int(found.argmin())]] for side in upper)
         size = table.sum(1)
         merge(*((a, b) if size[a] >= size[b] else (b, a)), float(found.min()))
-    return MergeTree(steps, len(joint), n_clusters)
+    return MergeTree(steps, len(table), n_clusters)
+
+
+def build_trees(counts: CoAssignments, settings: Merge) -> list[MergeTree]:
+    """The merge tree of every head."""
+    return [build_merge_tree(tables, settings, place=counts.place) for tables in counts.tables.swapaxes(0, 1)]
 
 
 def typical_strengths(trees: list[MergeTree]) -> dict[int, float]:
@@ -202,7 +136,7 @@ class Selection(NamedTuple):
 
 
 def select_head(
-    trees: list[MergeTree], counts: BoundaryCounts, labels: Labels, config: Config, least: int = 1
+    trees: list[MergeTree], counts: CoAssignments, labels: Labels, config: Config, least: int = 1
 ) -> Selection:
     """Cut the trees of all heads to at least ``least`` clusters and select the best head, without classes.
 
@@ -210,20 +144,20 @@ def select_head(
     carries about that of its neighbor is high only if it does both. And what one head finds is more than chance if the
     other heads, which start elsewhere, find it too. The head with the largest product is selected.
     """
-    tables, built = counts.tables(), trees
+    built = trees
     if config.merge.number_by == "splits":
-        as_built = split_strengths(built, tables, labels)
+        as_built = split_strengths(built, counts, labels)
         trees = prune(built, as_built, labels)
         levels = find_levels(curve := stability_curve(trees, labels))
     else:
-        trees = with_boundaries(trees, tables)
+        trees = with_boundaries(trees, counts)
         levels = levels_of_agreement(curve := agreement_curve(trees, labels))
     if levels[0].n_clusters < least and (finer := [level for level in curve if level.n_clusters == least]):
         levels = [*finer, *(level for level in levels if level not in finer)][:MAX_LEVELS]
     most = max(tree.n_clusters for tree in trees)
     n_clusters = min(config.n_clusters or levels[0].n_clusters, most)
     if config.merge.number_by == "splits" and n_clusters > 1:
-        as_pruned = split_strengths(trees, tables, labels)
+        as_pruned = split_strengths(trees, counts, labels)
         trees = better_order((built, as_built), (trees, as_pruned), counts, n_clusters)
         levels = [
             level._replace(strength=median_strength(trees, level.n_clusters)) if level.n_clusters > 1 else level
@@ -242,7 +176,7 @@ Tested = tuple[list[MergeTree], list[Table]]
 """Trees and the strengths of their splits."""
 
 
-def better_order(built: Tested, pruned: Tested, counts: BoundaryCounts, n_clusters: int) -> list[MergeTree]:
+def better_order(built: Tested, pruned: Tested, counts: CoAssignments, n_clusters: int) -> list[MergeTree]:
     """The trees as they were built, or as they were pruned: those whose clusters hold more information.
 
     Building keeps what tells most, pruning what holds best, however small it is. Where classes are of unequal sizes
@@ -261,13 +195,13 @@ def better_order(built: Tested, pruned: Tested, counts: BoundaryCounts, n_cluste
     return with_weakest(*built) if value(built) > value(pruned) else pruned[0]
 
 
-def neighbor_information(trees: list[MergeTree], counts: BoundaryCounts, n_clusters: int) -> list[float]:
+def neighbor_information(trees: list[MergeTree], counts: CoAssignments, n_clusters: int) -> list[float]:
     """What the cluster of an image tells about that of its neighbor in nats, for each head; 0 if it has fewer."""
     return [
-        float(surprise.mutual_information(grouped(table, tree.groups(n_clusters))))
+        float(surprise.mutual_information(grouped(torch.from_numpy(table), tree.groups(n_clusters))))
         if tree.n_clusters >= n_clusters
         else 0.0
-        for tree, table in zip(trees, counts.neighbor, strict=True)
+        for tree, table in zip(trees, counts.at(n_clusters), strict=True)
     ]
 
 
@@ -278,7 +212,7 @@ class Kind(NamedTuple):
     selection: Selection
 
 
-def select_kind(counts: BoundaryCounts, labels: Labels, kinds: Sequence[range], config: Config) -> Kind:
+def select_kind(counts: CoAssignments, labels: Labels, kinds: Sequence[range], config: Config) -> Kind:
     """The kind of heads whose best head tells most about neighbors; of equal ones the first.
 
     Each number of clusters is read from heads of one kind only: heads that begin alike must agree on a split, and where
@@ -300,7 +234,7 @@ def select_kind(counts: BoundaryCounts, labels: Labels, kinds: Sequence[range], 
 
     def select(kind: range, least: int = 1) -> Kind:
         own = counts.of_heads(kind)
-        trees = [build_merge_tree(table, config.merge) for table in own.tables()]
+        trees = build_trees(own, config.merge)
         return Kind(kind, select_head(trees, own, labels[:, kind.start : kind.stop], config, least))
 
     candidates = [select(kind) for kind in kinds]

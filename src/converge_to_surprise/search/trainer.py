@@ -14,7 +14,6 @@ import itertools
 import time
 from collections.abc import Generator
 from concurrent.futures import Executor
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from ..config import Config
 from ..core import rng
 from ..core.augment import augment
 from ..core.measures import Measures, measure
+from ..core.metrics import Labels
 from ..core.views import make_views, to_float
 from ..distributed.group import current
 from ..model.backbone import Backbone
@@ -30,6 +30,7 @@ from ..model.inference import logits_of, map_augmented_views, view_features
 from ..model.network import ClusterNetwork, flatten, load_flat
 from ..model.precision import exact, multiplying
 from . import (
+    co_assignment,
     consolidate,
     copies,
     evolution,
@@ -53,10 +54,6 @@ SYNC_EVERY = 100
 """Steps after which the processes of a group compare their weights."""
 DISCRIMINANT_SAMPLE = 10_000
 """Images from which the heads of a graph stage are computed."""
-AGREEMENT_SAMPLE = 10_000
-"""Images on which the agreement between heads is measured."""
-INTERIM_PAIRS = 16_000
-"""Pairs of neighbors by which clusters are tested between two rounds, where precision matters less."""
 GROWTH = 4 / 3
 """If more than so many times the clusters of a round before hold, the search may not have found all: the next graph is
 clustered more finely, and optional stages are not skipped."""
@@ -265,20 +262,31 @@ class Trainer:
 
     def _number_that_holds(self, step: schedule.Step) -> int:
         """The number of clusters that the heads of the graph would be merged to now."""
-        assert self.neighbors is not None
-        kind = self._kinds_of_heads()[0]
-        network = self.network.select_heads(kind)
-        fewer = min(INTERIM_PAIRS, self.config.merge.neighbor_pairs)
-        config = replace(self.config, merge=replace(self.config.merge, neighbor_pairs=fewer))
-        counts = merge.count_boundary_pairs(network, self.images, self.neighbors, config, step.number)
+        network = self.network.select_heads(self._kinds_of_heads()[0])
         positions = self._sample(len(self.images), step)
-        labels = merge.head_labels(network, view_features(network, self.images, config.views, positions))
-        return merge.select_kind(counts, labels, [range(network.heads)], config).selection.result.n_clusters
+        features = view_features(network, self.images, self.config.views, positions)
+        counts, labels = self._co_assignments(network, features, positions)
+        return merge.select_kind(counts, labels, [range(network.heads)], self.config).selection.result.n_clusters
 
     def _sample(self, count: int, step: schedule.Step) -> Tensor:
-        """Rows on which heads are compared."""
+        """Rows on which clusters are tested and heads compared."""
         generator = rng.torch_generator(self.config.seed, "heads", step.number)
-        return torch.randperm(count, generator=generator)[:AGREEMENT_SAMPLE]
+        return torch.randperm(count, generator=generator)[: co_assignment.SAMPLE]
+
+    def _co_assignments(
+        self, network: ClusterNetwork, features: Tensor, positions: Tensor
+    ) -> tuple[co_assignment.CoAssignments, Labels]:
+        """How neighbors among the images at some positions (n,) are clustered, and the outputs of every head for their
+        first views (n, heads). ``features``: of both views of those images (n, 2, D)
+        """
+        sides = [logits_of(network, side).argmax(-1).reshape(len(side), -1) for side in features.unbind(1)]
+        points = neighbors.image_points(self.images[positions], self.config, network, features)
+        assert self.copies is not None
+        groups = copies.groups_within(self.copies, positions)
+        widest = co_assignment.widths(len(positions))[-1]
+        near = copies.neighbors_beyond(points, groups, widest, neighbors.Search(self.config.seed, self.threads))
+        counts = co_assignment.CoAssignments.count(torch.stack(sides, 1), near, network.n_outputs)
+        return counts, sides[0].numpy()
 
     def _as_discriminants(self, network: ClusterNetwork, step: schedule.Step) -> ClusterNetwork:
         """The network with heads that separate their targets as well as the present features allow."""
@@ -304,11 +312,11 @@ class Trainer:
         """Merge the clusters of every head, select a head, and fit one head to the result."""
         if self.neighbors is None:
             self.neighbors = self.nearest_neighbors()
-        counts = merge.count_boundary_pairs(self.network, self.images, self.neighbors, self.config, step.number)
         positions = neighbors.pool_positions(len(self.images), self.config.seed)
         # Everything that follows uses the same views and the same backbone.
         features = view_features(self.network, self.images, self.config.views, positions)
-        labels = merge.head_labels(self.network, features[self._sample(len(features), step)])
+        rows = self._sample(len(features), step)
+        counts, labels = self._co_assignments(self.network, features[rows], positions[rows])
         kind = merge.select_kind(counts, labels, self._kinds_of_heads(), self.config)
         trees, result = kind.selection
         network = self.network.select_heads(kind.heads)

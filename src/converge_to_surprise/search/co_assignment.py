@@ -1,0 +1,92 @@
+"""How often two neighbors are in the same cluster, for neighborhoods of several widths.
+
+Neighbors are the images whose learned features are most alike, without augmentation, in a sample of the collection.
+The sample bounds the cost, and it keeps the answer from depending on how many images there are: among ten times as many
+images the five nearest ones are ten times as near, and in the end show nothing but copies of the same style.
+
+How wide should a neighborhood be? Among n images the root of n neighbors is the usual choice of nearest-neighbor
+methods: ever more of them, and an ever smaller part of the collection. But where there are many clusters, so many
+neighbors would not fit into one. So with c clusters the width is ``ROOT`` √n, and at most ``SHARE`` of the n / c images
+of a mean cluster.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+Table = npt.NDArray[np.float64]
+
+SAMPLE = 6_000
+"""Images among which neighbors are counted, and on which heads are compared."""
+ROOT = 1.5
+"""The widest neighborhood, in roots of the number of images."""
+SHARE = 0.4
+"""The widest neighborhood as a part of a mean cluster."""
+NARROWEST = 4
+"""Neighbors of the narrowest neighborhood."""
+STEP = math.sqrt(2)
+"""From one width to the next."""
+
+
+def widths(images: int) -> list[int]:
+    """Numbers of neighbors for which pairs are counted among so many images, the smallest first.
+
+    >>> widths(100), widths(3)
+    ([4, 6, 8, 11, 15], [2])
+    """
+    widest = min(images - 1, round(ROOT * math.sqrt(images)))
+    steps = itertools.count()
+    smaller = itertools.takewhile(lambda width: width < widest, (round(NARROWEST * STEP**step) for step in steps))
+    return [*smaller, widest]
+
+
+@dataclass(frozen=True)
+class CoAssignments:
+    """How often each pair of outputs was assigned to an image and to its neighbor, both orders counted alike."""
+
+    tables: Table
+    """(widths, heads, K, K)"""
+    widths: tuple[int, ...]
+    """Neighbors of each image in each of the tables."""
+    images: int
+
+    @classmethod
+    def of_one_width(cls, tables: Table) -> Self:
+        """Pairs of one kind only. (heads, K, K)"""
+        return cls(((tables + tables.transpose(0, 2, 1)) / 2)[None], (1,), 1)
+
+    @classmethod
+    def count(cls, labels: Tensor, neighbors: Tensor, n_outputs: int) -> Self:
+        """From the outputs of both views of every image under every head (n, 2, heads) and its neighbors (n, k), the
+        nearest first.
+        """
+        wanted = [width for width in widths(len(labels)) if width <= neighbors.shape[1]] or [neighbors.shape[1]]
+        found = np.zeros((len(wanted), labels.shape[2], n_outputs, n_outputs))
+        for head, sides in enumerate(labels.unbind(2)):
+            pairs = n_outputs * sides[:, :1] + sides[:, 1][neighbors]  # (n, k)
+            for place, (start, stop) in enumerate(zip([0, *wanted], wanted, strict=False)):
+                ring = pairs[:, start:stop].flatten().bincount(minlength=n_outputs**2)
+                found[place, head] = ring.reshape(n_outputs, n_outputs).numpy()
+        found = found.cumsum(0)
+        return cls((found + found.transpose(0, 1, 3, 2)) / 2, tuple(wanted), len(labels))
+
+    def of_heads(self, heads: range) -> Self:
+        """Those of some heads, which follow one another."""
+        return replace(self, tables=self.tables[:, heads.start : heads.stop])
+
+    def place(self, n_clusters: int) -> int:
+        """The place of the width for so many clusters."""
+        wanted = max(1.0, min(ROOT * math.sqrt(self.images), SHARE * self.images / n_clusters))
+        return int(np.abs(np.log(np.array(self.widths) / wanted)).argmin())
+
+    def at(self, n_clusters: int) -> Table:
+        """The pairs at the width for so many clusters. (heads, K, K)"""
+        found: Table = self.tables[self.place(n_clusters)]
+        return found

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import reference
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from converge_to_surprise.config import Merge
+from converge_to_surprise.search import co_assignment
+from converge_to_surprise.search.co_assignment import CoAssignments
+from converge_to_surprise.search.copies import groups_within
+from converge_to_surprise.search.granularity import with_boundaries
+from converge_to_surprise.search.merge import build_merge_tree, build_trees
+
+
+@given(st.integers(5, 60), st.integers(1, 3), st.integers(2, 5), st.integers(0, 999))
+def test_pairs_are_counted_as_by_the_slow_loop(images: int, heads: int, outputs: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, outputs, (images, 2, heads))
+    near = np.stack([rng.permutation(np.delete(np.arange(images), own)) for own in range(images)])
+    counts = CoAssignments.count(torch.from_numpy(labels), torch.from_numpy(near), outputs)
+    assert list(counts.widths) == co_assignment.widths(images)
+    for place, width in enumerate(counts.widths):
+        for head in range(heads):
+            expected = reference.co_assignments(labels[:, :, head].tolist(), near[:, :width].tolist(), outputs)
+            np.testing.assert_allclose(counts.tables[place, head], expected)
+
+
+@given(st.integers(2, 100_000))
+def test_widths_grow_by_steps_up_to_a_multiple_of_the_root(images: int) -> None:
+    found = co_assignment.widths(images)
+    assert found == sorted(set(found))
+    assert found[-1] == min(images - 1, round(co_assignment.ROOT * math.sqrt(images)))
+    assert all(wide <= 1.6 * narrow for narrow, wide in itertools.pairwise(found))
+
+
+def test_fewer_neighbors_than_wanted_are_one_width() -> None:
+    counts = CoAssignments.count(torch.zeros(50, 2, 1, dtype=torch.long), torch.ones(50, 2, dtype=torch.long), 3)
+    assert counts.widths == (2,)
+    assert counts.tables[0, 0, 0, 0] == 100
+
+
+def empty(images: int) -> CoAssignments:
+    found = tuple(co_assignment.widths(images))
+    return CoAssignments(np.zeros((len(found), 1, 2, 2)), found, images)
+
+
+@pytest.mark.parametrize(("images", "clusters"), [(6000, 2), (6000, 20), (6000, 100), (300, 3), (300, 15)])
+def test_a_neighborhood_is_never_much_wider_than_its_share_of_a_cluster(images: int, clusters: int) -> None:
+    counts = empty(images)
+    width = counts.widths[counts.place(clusters)]
+    wanted = min(co_assignment.ROOT * math.sqrt(images), co_assignment.SHARE * images / clusters)
+    assert width == pytest.approx(max(co_assignment.NARROWEST, wanted), rel=0.25)
+
+
+def test_more_clusters_are_never_tested_by_wider_neighborhoods() -> None:
+    places = [empty(6000).place(clusters) for clusters in range(2, 500)]
+    assert places == sorted(places, reverse=True)
+    assert places[0] > places[-1] == 0
+
+
+def test_trees_and_splits_read_the_table_of_their_number_of_clusters() -> None:
+    """In the wide tables 0 and 1 are one thing and 2 and 3 another; in the narrow one 0 and 2 are, and 1 and 3."""
+    images, apart, together = 400, 0.0, 40.0
+    found = co_assignment.widths(images)
+    tables = np.zeros((len(found), 1, 4, 4))
+    for place in range(len(found)):
+        a, b = ((0, 2), (1, 3)) if place == 0 else ((0, 1), (2, 3))
+        tables[place, 0] = np.diag([100.0] * 4) + apart
+        for one, other in (a, b):
+            tables[place, 0, one, other] = tables[place, 0, other, one] = together
+    counts = CoAssignments(tables, tuple(found), images)
+    (tree,) = build_trees(counts, Merge())
+    assert tree.groups(2)[0] == tree.groups(2)[1] != tree.groups(2)[2]
+    narrow = build_merge_tree(tables[0, 0], Merge())
+    assert narrow.groups(2)[0] == narrow.groups(2)[2] != narrow.groups(2)[1]
+    assert with_boundaries([tree], counts)[0].strength(2) == pytest.approx(1.0)
+    assert with_boundaries([narrow], counts)[0].strength(2) < 0.8, "the wide table crosses its split"
+
+
+def test_groups_of_copies_within_a_sample_are_named_by_their_first_image_there() -> None:
+    groups = torch.tensor([0, 1, 0, 3, 1, 0])
+    assert groups_within(groups, torch.tensor([5, 4, 2, 3, 1])).tolist() == [0, 1, 0, 3, 1]
