@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from converge_to_surprise.config import Merge
+from converge_to_surprise.config import Config, Merge
 from converge_to_surprise.search import co_assignment
 from converge_to_surprise.search.co_assignment import CoAssignments
 from converge_to_surprise.search.copies import groups_within
 from converge_to_surprise.search.granularity import with_boundaries
-from converge_to_surprise.search.merge import build_merge_tree, build_trees
+from converge_to_surprise.search.merge import build_merge_tree, build_trees, select_kind
 
 
 @given(st.integers(5, 60), st.integers(1, 3), st.integers(2, 5), st.integers(0, 999))
@@ -86,3 +86,16 @@ def test_trees_and_splits_read_the_table_of_their_number_of_clusters() -> None:
 def test_groups_of_copies_within_a_sample_are_named_by_their_first_image_there() -> None:
     groups = torch.tensor([0, 1, 0, 3, 1, 0])
     assert groups_within(groups, torch.tensor([5, 4, 2, 3, 1])).tolist() == [0, 1, 0, 3, 1]
+
+
+def test_where_heads_tell_the_number_only_the_nearest_neighbors_count() -> None:
+    """Two clusters in the narrow table, one in the wider ones."""
+    images = 400
+    found = co_assignment.widths(images)
+    tables = np.full((len(found), 2, 2, 2), 50.0)
+    tables[0] = np.diag([100.0, 100.0])
+    counts = CoAssignments(tables, tuple(found), images)
+    labels = np.repeat(np.arange(2), 50)[:, None].repeat(2, 1)
+    by_agreement = Config(merge=Merge(number_by="agreement"))
+    assert select_kind(counts, labels, [range(2)], by_agreement).selection.result.n_clusters == 2
+    assert select_kind(counts, labels, [range(2)], Config()).selection.result.n_clusters == 1

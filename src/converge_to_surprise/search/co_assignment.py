@@ -81,6 +81,10 @@ class CoAssignments:
         """Those of some heads, which follow one another."""
         return replace(self, tables=self.tables[:, heads.start : heads.stop])
 
+    def narrowest(self) -> Self:
+        """Those of the nearest neighbors only."""
+        return replace(self, tables=self.tables[:1], widths=self.widths[:1])
+
     def place(self, n_clusters: int) -> int:
         """The place of the width for so many clusters."""
         wanted = max(1.0, min(ROOT * math.sqrt(self.images), SHARE * self.images / n_clusters))
