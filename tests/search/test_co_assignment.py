@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -32,10 +31,10 @@ def test_pairs_are_counted_as_by_the_slow_loop(images: int, heads: int, outputs:
 
 
 @given(st.integers(2, 100_000))
-def test_widths_grow_by_steps_up_to_a_multiple_of_the_root(images: int) -> None:
+def test_widths_grow_by_steps_up_to_the_widest(images: int) -> None:
     found = co_assignment.widths(images)
     assert found == sorted(set(found))
-    assert found[-1] == min(images - 1, round(co_assignment.ROOT * math.sqrt(images)))
+    assert found[-1] == min(images - 1, max(co_assignment.NARROWEST, round(images ** (2 / 3) / 3)))
     assert all(wide <= 1.6 * narrow for narrow, wide in itertools.pairwise(found))
 
 
@@ -54,7 +53,7 @@ def empty(images: int) -> CoAssignments:
 def test_a_neighborhood_is_never_much_wider_than_its_share_of_a_cluster(images: int, clusters: int) -> None:
     counts = empty(images)
     width = counts.widths[counts.place(clusters)]
-    wanted = min(co_assignment.ROOT * math.sqrt(images), co_assignment.SHARE * images / clusters)
+    wanted = min(images ** (2 / 3) / 3, co_assignment.SHARE * images / clusters)
     assert width == pytest.approx(max(co_assignment.NARROWEST, wanted), rel=0.25)
 
 

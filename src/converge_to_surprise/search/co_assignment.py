@@ -4,10 +4,10 @@ Neighbors are the images whose learned features are most alike, without augmenta
 The sample bounds the cost, and it keeps the answer from depending on how many images there are: among ten times as many
 images the five nearest ones are ten times as near, and in the end show nothing but copies of the same style.
 
-How wide should a neighborhood be? Among n images the root of n neighbors is the usual choice of nearest-neighbor
-methods: ever more of them, and an ever smaller part of the collection. But where there are many clusters, so many
-neighbors would not fit into one. So with c clusters the width is ``ROOT`` √n, and at most ``SHARE`` of the n / c images
-of a mean cluster.
+How wide should a neighborhood be? Among n images nearest-neighbor methods look at ever more neighbors, which are an ever
+smaller part of the collection: n to the power of 4 / (4 + d) for points in d dimensions. Here d is 2, as in maps of
+images. But where there are many clusters, so many neighbors would not fit into one. So with c clusters the width is
+``WIDEST`` n^(2/3), and at most ``SHARE`` of the n / c images of a mean cluster.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Table = npt.NDArray[np.float64]
 
 SAMPLE = 6_000
 """Images among which neighbors are counted, and on which heads are compared."""
-ROOT = 1.5
-"""The widest neighborhood, in roots of the number of images."""
+WIDEST = 1 / 3
+"""The widest neighborhood, as a part of n^(2/3) for n images."""
 SHARE = 0.4
 """The widest neighborhood as a part of a mean cluster."""
 NARROWEST = 4
@@ -38,10 +38,10 @@ STEP = math.sqrt(2)
 def widths(images: int) -> list[int]:
     """Numbers of neighbors for which pairs are counted among so many images, the smallest first.
 
-    >>> widths(100), widths(3)
-    ([4, 6, 8, 11, 15], [2])
+    >>> widths(300), widths(30), widths(3)
+    ([4, 6, 8, 11, 15], [4], [2])
     """
-    widest = min(images - 1, round(ROOT * math.sqrt(images)))
+    widest = min(images - 1, max(NARROWEST, round(WIDEST * images ** (2 / 3))))
     steps = itertools.count()
     smaller = itertools.takewhile(lambda width: width < widest, (round(NARROWEST * STEP**step) for step in steps))
     return [*smaller, widest]
@@ -87,7 +87,7 @@ class CoAssignments:
 
     def place(self, n_clusters: int) -> int:
         """The place of the width for so many clusters."""
-        wanted = max(1.0, min(ROOT * math.sqrt(self.images), SHARE * self.images / n_clusters))
+        wanted = max(1.0, min(WIDEST * self.images ** (2 / 3), SHARE * self.images / n_clusters))
         return int(np.abs(np.log(np.array(self.widths) / wanted)).argmin())
 
     def at(self, n_clusters: int) -> Table:

@@ -220,8 +220,9 @@ def select_kind(counts: CoAssignments, labels: Labels, kinds: Sequence[range], c
     clusters, the largest that one of them selected, because information grows with the number. Later kinds of heads
     tend to lose clusters: if such a kind is selected, it is not cut to fewer than the first kind would be.
 
-    If the number is that of agreement, neighbors are often of another kind: only the nearest ones tell something, and the
-    last kind of heads, which did not start from them, is selected. With ``either`` that is done if not even two clusters hold.
+    If the number is that of agreement, neighbors are often of another kind: only the nearest ones tell something, and
+    the last kind of heads, which did not start from them, is selected. With ``either`` that is done if not even two
+    clusters hold.
     """
     if config.merge.number_by == "either":
         by_splits = replace(config, merge=replace(config.merge, number_by="splits"))
