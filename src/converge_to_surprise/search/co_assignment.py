@@ -4,9 +4,9 @@ Neighbors are the images whose learned features are most alike, without augmenta
 The sample bounds the cost, and it keeps the answer from depending on how many images there are: among ten times as many
 images the five nearest ones are ten times as near, and in the end show nothing but copies of the same style.
 
-How wide should a neighborhood be? Among n images nearest-neighbor methods look at ever more neighbors, which are an ever
-smaller part of the collection: n to the power of 4 / (4 + d) for points in d dimensions. Here d is 2, as in maps of
-images. But where there are many clusters, so many neighbors would not fit into one. So with c clusters the width is
+How wide should a neighborhood be? Among n images nearest-neighbor methods look at ever more neighbors, which are an
+ever smaller part of the collection: n to the power of 4 / (4 + d) for points in d dimensions. Here d is 2, as in maps
+of images. But where there are many clusters, so many neighbors would not fit into one. So with c clusters the width is
 ``WIDEST`` n^(2/3), and at most ``SHARE`` of the n / c images of a mean cluster.
 """
 
