@@ -76,8 +76,12 @@ def configured(images: Tensor, seed: int, augmentation: str) -> Config:
     return replace(config, seed=seed, threads=1)
 
 
-def measure(name: str, images: Tensor, classes: np.ndarray[Any, Any], config: Config) -> dict[str, Any]:
-    """A search, rounds until nothing further is found, and the table of the rounds."""
+def measure(
+    name: str, images: Tensor, classes: np.ndarray[Any, Any], top: np.ndarray[Any, Any], config: Config
+) -> dict[str, Any]:
+    """A search, rounds until nothing further is found, and the table of the rounds. ``top``: what the clusters of the
+    search itself should be.
+    """
     model, searching = search(images, config)
     began = time.perf_counter()
     searched = Searched.of(model, images)
@@ -101,6 +105,7 @@ def measure(name: str, images: Tensor, classes: np.ndarray[Any, Any], config: Co
         "leaves": " ".join(str(row.leaves) for row in table),
         "nats": " ".join(f"{row.nats:.0f}" for row in table),
         "nmi": " ".join(f"{row.nmi:.4f}" for row in table if row.nmi is not None),
+        "ari_top": adjusted_rand_index(searched.numbers.numpy(), top[searched.bank.positions.numpy()]),
         "ari_first": adjusted_rand_index(searched.numbers.numpy(), known),
         "ari_leaves": adjusted_rand_index(labels, known),
         "nmi_leaves": normalized_mutual_information(labels, known),
@@ -112,11 +117,13 @@ def measure(name: str, images: Tensor, classes: np.ndarray[Any, Any], config: Co
 
 def made(seed: int, refined: bool) -> dict[str, Any]:
     """The made tree: the first search is cut at its four shapes."""
-    images, truth, _ = nested_images(MADE, seed=seed)
+    images, truth, leaves = nested_images(MADE, seed=seed)
+    shapes = [leaf.split("/")[0] for leaf in leaves]
+    top = np.array([shapes.index(shape) for shape in shapes])[truth]
     config = replace(
         configured(images, seed, "auto"), n_clusters=4, schedule=tuple(map(Stage.parse, REFINED if refined else SHORT))
     )
-    return measure("made, refined" if refined else "made", images, truth, config)
+    return measure("made, refined" if refined else "made", images, truth, top, config)
 
 
 def fit(source: str, run: Path, options: argparse.Namespace, seed: int) -> float | None:

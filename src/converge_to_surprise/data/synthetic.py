@@ -22,15 +22,16 @@ def striped_images(count: int, side: int = 8, seed: int = 0) -> tuple[Tensor, np
 
 FINE = 4
 """Points per pixel and side at which shapes are drawn."""
-NESTED_TREE: dict[str, tuple[int, ...]] = {"disc": (2,), "square": (2, 2), "cross": (), "bar": ()}
-"""The made tree: what divides the images of each shape. disc: texture. square: texture, crossed with the position of a
-hole. cross: nothing, it is filled with noise. bar: nothing, it is plain."""
+NESTED_TREE: dict[str, tuple[int, ...]] = {"pair": (2,), "square": (2, 2), "cross": (), "bar": ()}
+"""The made tree: what divides the images of each shape. pair: texture. square: texture, crossed with the position of a
+hole. cross: nothing, it is filled with noise. bar: nothing, it is plain. Shapes differ more than textures: otherwise
+texture above shape would be as good a tree."""
 
 
 def nested_images(count: int, side: int = 20, seed: int = 0) -> tuple[Tensor, npt.NDArray[np.int64], list[str]]:
     """Images whose tree of clusters is known: shape, then texture, crossed with the position of a hole.
 
-    uint8 (N, 1, H, W); for every image its leaf; for every leaf its path, as in "disc/1".
+    uint8 (N, 1, H, W); for every image its leaf; for every leaf its path, as in "pair/1".
     """
     leaves = [
         "/".join([shape, *map(str, parts)]) for shape, sizes in NESTED_TREE.items() for parts in np.ndindex(*sizes)
@@ -55,16 +56,16 @@ def _draw(image: npt.NDArray[np.float64], shape: str, parts: list[int], rng: np.
     y, x = (np.mgrid[:fine, :fine] + 0.5) / FINE - 0.5
     y, x, size = y - row, x - column, 0.3 * side * rng.uniform(0.95, 1.05)
     inside = {
-        "disc": y * y + x * x <= size * size,
+        "pair": (abs(abs(x) - 0.85 * size) <= 0.5 * size) & (abs(y) <= 1.3 * size),
         "square": (abs(y) <= 0.85 * size) & (abs(x) <= 0.85 * size),
-        "cross": ((abs(y) <= 0.4 * size) | (abs(x) <= 0.4 * size)) & (abs(y) <= 1.2 * size) & (abs(x) <= 1.2 * size),
+        "cross": ((abs(y) <= 0.3 * size) | (abs(x) <= 0.3 * size)) & (abs(y) <= 1.5 * size) & (abs(x) <= 1.5 * size),
         "bar": (abs(y) <= 0.45 * size) & (abs(x) <= 1.3 * size),
     }[shape]
     value = np.full_like(y, 160.0)
     if shape == "cross":
         value = np.kron(rng.uniform(60, 255, image.shape), np.ones((FINE, FINE)))
     elif parts:
-        value = np.where(np.sin(np.pi * (y if parts[0] else x) / 3) > 0, 230.0, 70.0)
+        value = np.where(np.sin(np.pi * (y if parts[0] else x) / 3) > 0, 225.0, 80.0)
     shown = np.where(inside, value, 0.0)
     if len(parts) > 1:
         away = 0.5 * size if parts[1] else -0.5 * size
