@@ -7,7 +7,7 @@ s(n) >= ``HOLDS`` hold. Evidence for a number is that a quarter more clusters wo
     E(n) = I(n) · log((1 - s(m) + ε) / (1 - s(n) + ε)),   m = 1.25 n, rounded up
 
 with I the mutual information between two heads in nats. Ratios of numbers and of what is lost have no scale, so that no
-range of numbers is favored. Of the numbers that hold, the largest one is selected that has at least 0.7 of the evidence
+range of numbers is favored. Of the numbers that hold, the largest one is selected that has at least 0.9 of the evidence
 of the most evident one. Collections have structure at several scales: the other local maxima of E are levels, unless
 their weakest branch is no stronger than those in noise.
 
@@ -40,7 +40,7 @@ NOISE = 0.62
 """Strength below which splits say nothing: that of clusters in smooth noise is 0.4 to 0.6."""
 NEARLY = 0.9
 """Fraction of the strength of two clusters down to which weak splits are taken to hold."""
-EVIDENT = 0.7
+EVIDENT = 0.9
 """Fraction of the largest evidence that the selected number must have."""
 MORE = 1.25
 """Factor between a number and the one with which it is compared: steps of one cluster are small for large numbers."""
