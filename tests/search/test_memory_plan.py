@@ -103,11 +103,11 @@ def test_nothing_begins_without_memory(
 ) -> None:
     images = np.random.default_rng(0).integers(0, 256, (26, 200, 200), dtype=np.uint8)
     np.save(tmp_path / "x.npy", images)
-    monkeypatch.setattr(memory_plan, "free_memory", lambda: 10**9)
+    monkeypatch.setattr(memory_plan, "free_memory", lambda: 4 * 10**8)
     assert cli.main(["fit", str(tmp_path / "x.npy"), "--out", str(tmp_path / "run"), "--image-size", "200"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("cts: 26 images of 200x200 pixels need about ")
     assert "--image-size " in said
     assert not (tmp_path / "run").exists()
-    with pytest.raises(ValueError, match=r"need about \S+ GB of memory, but 1.0 GB are free; give image_s"):
+    with pytest.raises(ValueError, match=r"need about \S+ GB of memory, but 0.4 GB are free; give image_s"):
         SurpriseClustering(image_size=200).fit(images)
