@@ -25,15 +25,18 @@ def on_pixels(*layers: nn.Module, frozen: bool = False) -> ClusterNetwork:
 
 
 def networks() -> dict[str, ClusterNetwork]:
-    hidden = nn.Linear(16, 9, bias=False), nn.BatchNorm1d(9), nn.ReLU()
-    deep = nn.Linear(9, 5), nn.BatchNorm1d(5, affine=False), nn.ReLU()
-    return {
-        "linear": FeatureNetwork(16, 7),
-        "hidden": FeatureNetwork(16, 7, hidden=9),
-        "pixels": PixelNetwork(1, 16, 9, 7),
-        "own module": on_pixels(nn.Flatten(), *hidden),
-        "normalized pixels, two layers": on_pixels(nn.Flatten(), nn.BatchNorm1d(16, affine=False), *hidden, *deep),
-    }
+    """The same weights whatever ran before."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        hidden = nn.Linear(16, 9, bias=False), nn.BatchNorm1d(9), nn.ReLU()
+        deep = nn.Linear(9, 5), nn.BatchNorm1d(5, affine=False), nn.ReLU()
+        return {
+            "linear": FeatureNetwork(16, 7),
+            "hidden": FeatureNetwork(16, 7, hidden=9),
+            "pixels": PixelNetwork(1, 16, 9, 7),
+            "own module": on_pixels(nn.Flatten(), *hidden),
+            "normalized pixels, two layers": on_pixels(nn.Flatten(), nn.BatchNorm1d(16, affine=False), *hidden, *deep),
+        }
 
 
 def thetas(network: ClusterNetwork, members: int) -> Tensor:
