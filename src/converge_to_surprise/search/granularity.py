@@ -46,7 +46,7 @@ MORE = 1.25
 """Factor between a number and the one with which it is compared: steps of one cluster are small for large numbers."""
 NEGLIGIBLE = 0.02
 """ε: differences between splits that hardly lose anything do not count."""
-NO_EVIDENCE, LITTLE_EVIDENCE = 0.07, 0.3
+NO_EVIDENCE, LITTLE_EVIDENCE = 0.15, 0.3
 """Evidence on stored features below which there is one cluster, and below which one is a level too."""
 ONE = Level(1, 0.0, 0.0, 1.0, 1.0)
 """Everything in one cluster."""
