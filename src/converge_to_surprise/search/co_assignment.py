@@ -19,6 +19,7 @@ from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 Table = npt.NDArray[np.float64]
@@ -51,7 +52,7 @@ def widths(images: int) -> list[int]:
 class CoAssignments:
     """How often each pair of outputs was assigned to an image and to its neighbor, both orders counted alike."""
 
-    tables: Table
+    tables: npt.NDArray[np.floating]
     """(widths, heads, K, K)"""
     widths: tuple[int, ...]
     """Neighbors of each image in each of the tables."""
@@ -68,14 +69,16 @@ class CoAssignments:
         nearest first.
         """
         wanted = [width for width in widths(len(labels)) if width <= neighbors.shape[1]] or [neighbors.shape[1]]
-        found = np.zeros((len(wanted), labels.shape[2], n_outputs, n_outputs))
+        # Halves of small whole numbers are exact in single precision.
+        found = np.zeros((len(wanted), labels.shape[2], n_outputs, n_outputs), np.float32)
         for head, sides in enumerate(labels.unbind(2)):
             pairs = n_outputs * sides[:, :1] + sides[:, 1][neighbors]  # (n, k)
+            total = torch.zeros(n_outputs**2, dtype=torch.long)
             for place, (start, stop) in enumerate(zip([0, *wanted], wanted, strict=False)):
-                ring = pairs[:, start:stop].flatten().bincount(minlength=n_outputs**2)
-                found[place, head] = ring.reshape(n_outputs, n_outputs).numpy()
-        found = found.cumsum(0)
-        return cls((found + found.transpose(0, 1, 3, 2)) / 2, tuple(wanted), len(labels))
+                total += pairs[:, start:stop].flatten().bincount(minlength=n_outputs**2)
+                table = total.reshape(n_outputs, n_outputs)
+                found[place, head] = (table + table.t()).numpy() / 2
+        return cls(found, tuple(wanted), len(labels))
 
     def of_heads(self, heads: range) -> Self:
         """Those of some heads, which follow one another."""
@@ -92,5 +95,5 @@ class CoAssignments:
 
     def at(self, n_clusters: int) -> Table:
         """The pairs at the width for so many clusters. (heads, K, K)"""
-        found: Table = self.tables[self.place(n_clusters)]
+        found: Table = self.tables[self.place(n_clusters)].astype(np.float64)
         return found

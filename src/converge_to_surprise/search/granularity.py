@@ -87,7 +87,9 @@ def _boundaries(trees: list[MergeTree], counts: CoAssignments) -> list[Table]:
         crossed = np.zeros(len(places))
         for place in np.unique(places):
             some = places == place
-            crossed[some] = crossing(Splits(splits.into[some], splits.merged[some]), counts.tables[place, head])
+            crossed[some] = crossing(
+                Splits(splits.into[some], splits.merged[some]), counts.tables[place, head].astype(np.float64)
+            )
         found.append(np.maximum(0, crossed))
     return found
 

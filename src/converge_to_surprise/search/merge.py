@@ -61,7 +61,7 @@ def information_losses(table: Table) -> Table:
 
 
 def build_merge_tree(
-    tables: Table,
+    tables: npt.NDArray[np.floating],
     settings: Merge,
     costs: Callable[[Table], Table] = information_losses,
     place: Callable[[int], int] = lambda n_clusters: 0,
@@ -73,7 +73,7 @@ def build_merge_tree(
     with. Then the two clusters are merged whose merge costs least. ``costs``: of every pair, from a symmetric table;
     ``place``: which of the tables, by the number of clusters that are left.
     """
-    counts = tables.reshape(-1, *tables.shape[-2:])
+    counts = tables.reshape(-1, *tables.shape[-2:]).astype(np.float64)
     counts = (counts + counts.transpose(0, 2, 1)) / 2
     table = counts[0]
     active = [int(k) for k in np.flatnonzero(table.sum(1) > 0)]
