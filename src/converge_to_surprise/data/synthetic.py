@@ -65,7 +65,7 @@ def _draw(image: npt.NDArray[np.float64], shape: str, parts: list[int], rng: np.
     if shape == "cross":
         value = np.kron(rng.uniform(60, 255, image.shape), np.ones((FINE, FINE)))
     elif parts:
-        value = np.where(np.sin(np.pi * (y if parts[0] else x) / 3) > 0, 225.0, 80.0)
+        value = np.where(np.sin(np.pi * (y if parts[0] else x) / 3) > 0, 230.0, 70.0)
     shown = np.where(inside, value, 0.0)
     if len(parts) > 1:
         away = 0.5 * size if parts[1] else -0.5 * size
