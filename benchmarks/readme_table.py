@@ -135,7 +135,9 @@ def rivals(folder: Path) -> str:
             lines.append([TITLES[dataset], zoo_rows.METHODS[str(method)], *scores(one), noise, *times])
         own = ours[ours["dataset"] == dataset]
         if len(own):
-            lines.append([TITLES[dataset], tables.OURS, *scores(own), ABSENT, ABSENT, duration(own["seconds"]), ABSENT])
+            threads = own["command"].str.extract(r"--threads (\d+)", expand=False)
+            times = [duration(own["seconds"][threads == count]) for count in ("1", "2")]
+            lines.append([TITLES[dataset], tables.OURS, *scores(own), ABSENT, ABSENT, *times])
     header = "data|method|ACC|NMI|ARI|K̂|seeds|noise|CPU time|time, one thread|two threads"
     return markdown(header.split("|"), lines)
 
