@@ -132,13 +132,15 @@ def test_rivals_stand_beside_ours(tmp_path: Path) -> None:
         for seed in range(3)
     ]
     rows.write_rows(tmp_path / "rivals.csv", [*runs, runs[0] | {"threads": 2, "seconds": 2, "acc": 0.1}])
-    rows.write_rows(tmp_path / "table1.csv", [run(0, 0.97, n_init=2)])
+    command = "cts fit usps --threads 2 --out RUN"
+    rows.write_rows(tmp_path / "table1.csv", [run(0, 0.97, n_init=2) | {"command": command, "seconds": 7}])
     found = made("rivals", tmp_path)
     line = (
         "| USPS | EVoC | 90.0 ± 0.0 | 80.0 ± 0.0 | 70.0 ± 0.0 | 9.0 ± 0.0 | 3 (0-2) | 5.0 % | 1 ± 0 s | 5 ± 1 s | 2 s |"
     )
     assert line in found
     assert "| USPS | converge-to-surprise | 97.0 |" in found
+    assert found.endswith("| – | – | – | 7 s |"), "the time of two threads"
 
 
 @given(st.floats(0.1, 2), st.floats(1e-7, 1e-3))

@@ -37,7 +37,7 @@ SETTINGS = {
         --evolution.population 2 --evolution.batch-size 12 --evolution.ramp-epochs 2""",
     "relaxed": f"""{COMMON} --search relaxed --n-init 1
         --schedule search=relaxed:4 merge=merge:1 refine=refine:1 settle=consolidate:3
-        --relaxed.heads 2 --relaxed.batch-size 10 --n-clusters 6 --merge.augmented-pairs 100 --merge.neighbor-pairs 100
+        --relaxed.heads 2 --relaxed.batch-size 10 --n-clusters 6
         --relaxed.diversity-floor 4 4 --relaxed.temperature 0.1 --network.width 4""",
 }
 STEPS = 34

@@ -158,7 +158,7 @@ def _compared(trees: list[MergeTree], labels: Labels) -> list[Level]:
 def find_levels(curve: list[Level]) -> list[Level]:
     """The selected level, then the other local maxima of the evidence, most evidence first.
 
-    >>> curve = ((2, 0.9, 0.98), (3, 0.1, 0.93), (4, 0.7, 0.92), (5, 0.2, 0.8), (6, 3, 0.7), (7, 1, 0.6), (8, 4, 0.5))
+    >>> curve = ((2, 0.9, 0.98), (3, 0.1, 0.93), (4, 0.85, 0.92), (5, 0.2, 0.8), (6, 3, 0.7), (7, 1, 0.6), (8, 4, 0.5))
     >>> [level.n_clusters for level in find_levels([Level(n, e, 1, 1, s) for n, e, s in curve])]
     [4, 6, 2]
     """
