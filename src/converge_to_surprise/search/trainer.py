@@ -281,6 +281,8 @@ class Trainer:
         """
         sides = [logits_of(network, side).argmax(-1).reshape(len(side), -1) for side in features.unbind(1)]
         points = neighbors.image_points(self.images[positions], self.config, network, features)
+        if self.copies is None:
+            self.nearest_neighbors()
         assert self.copies is not None
         groups = copies.groups_within(self.copies, positions)
         widest = co_assignment.widths(len(positions))[-1]
