@@ -65,12 +65,12 @@ def test_more_clusters_are_never_tested_by_wider_neighborhoods() -> None:
 
 def test_trees_and_splits_read_the_table_of_their_number_of_clusters() -> None:
     """In the wide tables 0 and 1 are one thing and 2 and 3 another; in the narrow one 0 and 2 are, and 1 and 3."""
-    images, apart, together = 400, 0.0, 40.0
+    images, together = 400, 40.0
     found = co_assignment.widths(images)
     tables = np.zeros((len(found), 1, 4, 4))
     for place in range(len(found)):
         a, b = ((0, 2), (1, 3)) if place == 0 else ((0, 1), (2, 3))
-        tables[place, 0] = np.diag([100.0] * 4) + apart
+        tables[place, 0] = np.diag([100.0] * 4)
         for one, other in (a, b):
             tables[place, 0, one, other] = tables[place, 0, other, one] = together
     counts = CoAssignments(tables, tuple(found), images)

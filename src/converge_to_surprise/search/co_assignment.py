@@ -90,7 +90,7 @@ class CoAssignments:
 
     def place(self, n_clusters: int) -> int:
         """The place of the width for so many clusters."""
-        wanted = max(1.0, min(WIDEST * self.images ** (2 / 3), SHARE * self.images / n_clusters))
+        wanted = max(1.0, min(self.widths[-1], SHARE * self.images / n_clusters))
         return int(np.abs(np.log(np.array(self.widths) / wanted)).argmin())
 
     def at(self, n_clusters: int) -> Table:
