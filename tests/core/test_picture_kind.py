@@ -68,10 +68,18 @@ def test_a_sample_of_many_pictures_is_evenly_spaced() -> None:
     assert picture_kind(pictures("scene", 1, 0)) == "scene"
 
 
-def test_only_photographs_get_other_settings() -> None:
-    base = resolve("fast", None, "auto", 2000, (3, 48, 48))
+def test_gray_pictures_keep_their_background() -> None:
+    """What lies at the rim of a glyph is paper; of another gray picture it is part of what is seen."""
+    base = resolve("fast", None, "auto", 2000, (1, 48, 48))
     assert for_kind(base, "glyph") == replace(base, kind="glyph")
-    assert for_kind(base, "gray") == replace(base, kind="gray")
+    gray = for_kind(base, "gray")
+    assert (base.views.background, gray.views.background) == ("remove", "keep")
+    assert (gray.network.padding, gray.augmentation.fill) == ("background", "background")
+    assert gray.relaxed == base.relaxed
+
+
+def test_photographs_get_other_settings() -> None:
+    base = resolve("fast", None, "auto", 2000, (3, 48, 48))
     objects, scenes = for_kind(base, "object"), for_kind(base, "scene")
     assert (objects.views.edges, scenes.views.edges) == (True, False)
     assert scenes.augmentation.hue > 0

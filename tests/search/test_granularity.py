@@ -64,8 +64,10 @@ def test_the_evidence_is_that_of_the_formula() -> None:
         assert level.information == pytest.approx(information)
         assert level.agreement == pytest.approx(np.mean([adjusted_rand_score(a, b) for a, b in pairs]))
         assert level.strength == pytest.approx(strengths[level.n_clusters])
-        compared = {2: 3, 3: 4, 4: 5, 5: 7, 6: 8, 7: 9, 8: 10, 9: 12}.get(level.n_clusters)
-        lost, more = (1 - strengths.get(n, 0.0) + NEGLIGIBLE for n in (level.n_clusters, compared or 0))
+        below, quarters = divmod(5 * level.n_clusters, 4)  # of a quarter more clusters
+        near, far = (strengths.get(n, 0.0) for n in (below, below + 1))
+        after = ((4 - quarters) * near + quarters * far) / 4
+        lost, more = (1 - strength + NEGLIGIBLE for strength in (strengths[level.n_clusters], after))
         assert level.evidence == pytest.approx(information * np.log(more / lost))
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from .settings import Config, PictureKind
 
-PHOTOGRAPHS: tuple[PictureKind, ...] = ("object", "scene")
 DESCRIPTIONS: dict[PictureKind, str] = {
     "glyph": "gray objects on a plain background",
     "gray": "gray pictures",
@@ -26,11 +25,23 @@ def describe_kind(kind: PictureKind, name: str) -> str:
 def for_kind(config: Config, kind: PictureKind) -> Config:
     """The configuration of the fast preset for pictures of this kind, whose pixels are searched."""
     config = replace(config, kind=kind)
-    if kind not in PHOTOGRAPHS:
+    if kind == "glyph":
         return config
+    if kind == "gray":
+        return _whole_pictures(config)
     config = _outlines(config) if kind == "object" else _scenes(config)
     # Pixels of photographs are alike where the light is; edges are where the things are.
     return replace(config, relaxed=replace(config.relaxed, neighbors_by="edges"))
+
+
+def _whole_pictures(config: Config) -> Config:
+    """What lies at the rim belongs to the picture: it is kept and continued beyond the edge."""
+    return replace(
+        config,
+        views=replace(config.views, background="keep"),
+        network=replace(config.network, padding="background"),
+        augmentation=replace(config.augmentation, fill="background"),
+    )
 
 
 def _outlines(config: Config) -> Config:

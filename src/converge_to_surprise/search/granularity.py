@@ -4,12 +4,12 @@ Every head has a merge tree whose weakest branches are merged first (``splits.py
 has the strength s(n), the median over the heads; a head that has fewer clusters counts as 0. Numbers with
 s(n) >= ``HOLDS`` hold. Evidence for a number is that a quarter more clusters would be much weaker:
 
-    E(n) = I(n) · log((1 - s(m) + ε) / (1 - s(n) + ε)),   m = 1.25 n, rounded up
+    E(n) = I(n) · log((1 - s(m) + ε) / (1 - s(n) + ε)),   m = 1.25 n
 
-with I the mutual information between two heads in nats. Ratios of numbers and of what is lost have no scale, so that no
-range of numbers is favored. Of the numbers that hold, the largest one is selected that has at least 0.9 of the evidence
-of the most evident one. Collections have structure at several scales: the other local maxima of E are levels, unless
-their weakest branch is no stronger than those in noise.
+with I the mutual information between two heads in nats and s linear between whole numbers. Ratios of numbers and of
+what is lost have no scale, so that no range of numbers is favored. Of the numbers that hold, the largest one is
+selected that has at least 0.9 of the evidence of the most evident one. Collections have structure at several scales:
+the other local maxima of E are levels, unless their weakest branch is no stronger than those in noise.
 
 If not even two clusters hold, everything in one cluster is a level. It is selected if two clusters are no stronger
 than what noise gives; otherwise numbers that are nearly as strong as two are taken to hold, and the verdict is weak.
@@ -23,7 +23,6 @@ the smallest phi of the splits for pairs, and the number with the most evidence 
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import numpy.typing as npt
@@ -112,12 +111,17 @@ def stability_curve(trees: list[MergeTree], labels: Labels) -> list[Level]:
     ``trees``: as pruned. ``labels``: as for ``prune``.
     """
     found = [level._replace(strength=median_strength(trees, level.n_clusters)) for level in _compared(trees, labels)]
-    curve, strengths = [], {level.n_clusters: level.strength for level in found}
-    for level in found:
-        after = strengths.get(math.ceil(MORE * level.n_clusters), 0.0)
-        step = np.log((1 - after + NEGLIGIBLE) / (1 - level.strength + NEGLIGIBLE))
-        curve.append(level._replace(evidence=max(0.0, level.information * float(step))))
-    return curve
+    if not found:
+        return []
+    numbers = np.array([level.n_clusters for level in found], float)
+    strengths = np.array([level.strength for level in found])
+    # Rounded to whole numbers, a quarter more would be anything from a quarter to a half.
+    after = np.interp(MORE * numbers, [*numbers, numbers[-1] + 1], [*strengths, 0.0])
+    steps = np.log((1 - after + NEGLIGIBLE) / (1 - strengths + NEGLIGIBLE))
+    return [
+        level._replace(evidence=max(0.0, level.information * float(step)))
+        for level, step in zip(found, steps, strict=True)
+    ]
 
 
 def median_strength(trees: list[MergeTree], n_clusters: int) -> float:

@@ -27,6 +27,8 @@ from ..model.merge_tree import MergeResult, MergeStep, MergeTree
 from .co_assignment import CoAssignments
 from .granularity import (
     MAX_LEVELS,
+    NEARLY,
+    NOISE,
     agreement_curve,
     find_levels,
     levels_of_agreement,
@@ -181,7 +183,8 @@ def better_order(built: Tested, pruned: Tested, counts: CoAssignments, n_cluster
 
     Building keeps what tells most, pruning what holds best, however small it is. Where classes are of unequal sizes
     building joins small ones; elsewhere pruning would give up the boundary between two large classes for small
-    differences within one. So information is multiplied with the mean strength of the splits.
+    differences within one. So information is multiplied with the mean strength of the splits, and the order as built
+    must not contain a split that is clearly weaker than all splits of the other.
     """
 
     def value(tested: Tested) -> float:
@@ -192,7 +195,10 @@ def better_order(built: Tested, pruned: Tested, counts: CoAssignments, n_cluster
             if tree.n_clusters >= n_clusters
         )
 
-    return with_weakest(*built) if value(built) > value(pruned) else pruned[0]
+    as_built = with_weakest(*built)
+    weakest = median_strength(as_built, n_clusters), median_strength(with_weakest(*pruned), n_clusters)
+    nearly_as_strong = weakest[0] >= NEARLY * weakest[1]
+    return as_built if nearly_as_strong and value(built) > value(pruned) else pruned[0]
 
 
 def neighbor_information(trees: list[MergeTree], counts: CoAssignments, n_clusters: int) -> list[float]:
@@ -218,7 +224,8 @@ def select_kind(counts: CoAssignments, labels: Labels, kinds: Sequence[range], c
     Each number of clusters is read from heads of one kind only: heads that begin alike must agree on a split, and where
     one way to begin misleads, the others need not be held to it. Then the kinds are compared at the same number of
     clusters, the largest that one of them selected, because information grows with the number. Later kinds of heads
-    tend to lose clusters: if such a kind is selected, it is not cut to fewer than the first kind would be.
+    tend to lose clusters: if such a kind is selected, it is not cut to fewer than the first kind would be. Where its
+    splits are then no stronger than those in noise, the first kind is selected after all.
 
     If the number is that of agreement, neighbors are often of another kind: only the nearest ones tell something, and
     the last kind of heads, which did not start from them, is selected. With ``either`` that is done if not even two
@@ -244,7 +251,11 @@ def select_kind(counts: CoAssignments, labels: Labels, kinds: Sequence[range], c
         candidates, key=lambda kind: max(neighbor_information(kind.selection.trees, counts.of_heads(kind.heads), most))
     )
     first = candidates[0].selection.result.n_clusters
-    return best if best.selection.result.n_clusters >= first else select(best.heads, first)
+    if best.selection.result.n_clusters >= first:
+        return best
+    finer = select(best.heads, first)
+    cut = finer.selection.result.n_clusters
+    return finer if median_strength(finer.selection.trees, cut) >= NOISE else candidates[0]
 
 
 def grouped(joint: Tensor, groups: list[int]) -> Tensor:
