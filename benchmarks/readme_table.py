@@ -287,8 +287,11 @@ SPEED = {
         "bare forward pass": "bare forward pass, best settings",
         "update": "whole update",
         "update / bare": "ratio",
+        "bare forward pass, bfloat16": "bare forward pass in bfloat16",
+        "update, bfloat16": "whole update in bfloat16",
+        "update / bare, bfloat16": "ratio in bfloat16",
+        "update, bfloat16 / float32": "update in bfloat16 / in float32",
         "peak memory": "peak memory",
-        "update by vmap": "the same update with `vmap` over the weights",
     },
     "predict": {
         "from an array": "images of 28x28 from an array",
