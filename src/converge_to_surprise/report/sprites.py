@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
+
+from ..model.inference import map_ordered
 
 COLUMNS, ROWS = 32, 16
 PER_SHEET = COLUMNS * ROWS
@@ -78,7 +81,8 @@ def _forms(height: int, width: int) -> list[Form]:
 
 def encode(images: Tensor, form: Form) -> Sheets:
     """Thumbnails of all images (N, C, H, W), in order."""
-    return Sheets(form, [_sheet(part, form) for part in torch.split(images, PER_SHEET)])
+    parts = torch.split(images, PER_SHEET)
+    return Sheets(form, list(map_ordered(partial(_sheet, form=form), parts, torch.get_num_threads())))
 
 
 def _sheet(images: Tensor, form: Form) -> str:
