@@ -234,6 +234,44 @@ def edge_strength(image: Image, faint: float) -> list[list[float]]:
     return every(lambda h, w: found[h][w] ** 2 / (found[h][w] ** 2 + (around(found, h, w, 6) + mean + faint) ** 2))
 
 
+def edge_histogram(image: Image, directions: int, cell: int, faint: float) -> list[float]:
+    """How strong the edges of each direction are in each cell of a picture, in the order (direction, row, column)."""
+    height, width = len(image[0]), len(image[0][0])
+
+    def sobel(channel: list[list[float]], h: int, w: int) -> tuple[float, float]:
+        def read(r: int, c: int) -> float:
+            return channel[min(height - 1, max(0, r))][min(width - 1, max(0, c))]
+
+        weights = ((-1, 1), (0, 2), (1, 1))
+        across = sum(n * (read(h + k, w + 1) - read(h + k, w - 1)) for k, n in weights) / 8
+        return across, sum(n * (read(h + 1, w + k) - read(h - 1, w + k)) for k, n in weights) / 8
+
+    rows, columns = range(0, height - 2 * cell + 1, cell), range(0, width - 2 * cell + 1, cell)
+    cells = {(r, c): [0.0] * directions for r in range(len(rows)) for c in range(len(columns))}
+    for r, top in enumerate(rows):
+        for c, left in enumerate(columns):
+            for h in range(top, top + 2 * cell):
+                for w in range(left, left + 2 * cell):
+                    across, down = max((sobel(channel, h, w) for channel in image), key=lambda pair: math.hypot(*pair))
+                    place = math.atan2(down, across) / (2 * math.pi) * directions
+                    below, share = math.floor(place), place - math.floor(place)
+                    strength = math.hypot(across, down) / (2 * cell) ** 2
+                    cells[r, c][below % directions] += (1 - share) * strength
+                    cells[r, c][(below + 1) % directions] += share * strength
+    power = {place: sum(value * value for value in found) for place, found in cells.items()}
+    mean = sum(power.values()) / len(power)
+
+    def weight(place: int, extent: int) -> float:
+        return math.sqrt(math.sin(math.pi * (place + 1) / (extent + 1)))
+
+    def value(direction: int, r: int, c: int) -> float:
+        near = [power[p] for p in power if abs(p[0] - r) <= 1 and abs(p[1] - c) <= 1]
+        usual = math.sqrt(sum(near) / len(near) + mean + faint * faint)
+        return math.sqrt(cells[r, c][direction] / usual) * weight(r, len(rows)) * weight(c, len(columns))
+
+    return [value(d, r, c) for d in range(directions) for r in range(len(rows)) for c in range(len(columns))]
+
+
 # --- paper 3.2: the surprise score ---
 
 

@@ -91,7 +91,6 @@ def test_a_run_on_edges_predicts_and_exports(tmp_path: Path) -> None:
     assert call("fit", photos, "--out", run, *FLAGS, "--kind", "object", "--labels", "from-folders") == 0
     model = load_model(run)
     assert model.config.views.edges
-    assert model.config.relaxed.neighbors_by == "edges"
     assert model.shape == (3, SIDE, SIDE)
     assert result_of(run)["nmi_both"] > 0.9
     trained = {row["path"]: row["cluster"] for row in table(run / "labels.csv")}

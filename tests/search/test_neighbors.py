@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 import pytest
 import torch
@@ -43,7 +41,7 @@ def test_merging_sees_links_within_the_pool_only() -> None:
     assert within[[0, 2, 3]].tolist() == [[0, 2], [3, 2], [2, 0]]
 
 
-def test_neighbors_by_pixels_and_by_features_have_the_same_class(small: Config) -> None:
+def test_neighbors_by_edges_and_by_features_have_the_same_class(small: Config) -> None:
     images, classes = striped_images(300)
     network = random_network(Config(seed=0, max_clusters=8, network=Network(width=4)), 1, 1)
     for given_network in (None, network):
@@ -58,26 +56,19 @@ def test_large_images_are_compared_at_a_small_size() -> None:
     striped = torch.tensor([50, 100, 150], dtype=torch.uint8).repeat(32).expand(1, 1, 96, 96)
     others = torch.randint(0, 256, (10, 1, 96, 96), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     images = torch.cat([plain, striped, others])
-    points = neighbors.pixel_embedding(images, torch.Generator().manual_seed(0), Config())(images)
-    assert points.shape == (12, 12)
-    assert float((points[0] - points[1]).norm()) < 1e-3 * float((points[0] - points[2]).norm())
+    points = neighbors.picture_embedding(images, torch.Generator().manual_seed(0))(images)
+    assert points.shape == (12, neighbors.COMPONENTS)
+    assert float((points[0] - points[1]).norm()) < 0.2 * float((points[0] - points[2]).norm())
 
 
-def test_with_the_background_removed_neighbors_do_not_depend_on_it() -> None:
+def test_neighbors_do_not_depend_on_light_and_color() -> None:
     generator = torch.Generator().manual_seed(0)
-    foregrounds = torch.zeros(40, 3, 12, 12)
-    foregrounds[..., 3:-3, 3:-3] = torch.rand(40, 1, 6, 6, generator=generator).round() * 0.3
-    backgrounds = 0.7 * torch.rand(80, 3, 1, 1, generator=generator)
-    images = ((torch.cat([foregrounds, foregrounds]) + backgrounds) * 255).round().to(torch.uint8)
-    twins = (torch.arange(80) + 40) % 80
-
-    def fraction_of_twins(background: Literal["keep", "remove"]) -> float:
-        config = Config(views=Views(fill_masked=True, background=background))
-        found = nearest_neighbors(images, config, 1)
-        return float((found[:, 0] == twins).float().mean())
-
-    assert fraction_of_twins("remove") == 1
-    assert fraction_of_twins("keep") < 0.5
+    shapes = torch.zeros(40, 3, 12, 12)
+    shapes[..., 3:-3, 3:-3] = torch.rand(40, 1, 6, 6, generator=generator).round() * 0.3
+    light = 0.7 * torch.rand(80, 3, 1, 1, generator=generator)
+    images = ((torch.cat([shapes, shapes]) + light) * 255).round().to(torch.uint8)
+    found = nearest_neighbors(images, Config(views=Views(fill_masked=True)), 1)
+    assert torch.equal(found[:, 0], (torch.arange(80) + 40) % 80)
 
 
 def test_whitened_features_have_nearly_the_same_spread_in_all_directions() -> None:

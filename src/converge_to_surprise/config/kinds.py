@@ -29,9 +29,7 @@ def for_kind(config: Config, kind: PictureKind) -> Config:
         return config
     if kind == "gray":
         return _whole_pictures(config)
-    config = _outlines(config) if kind == "object" else _scenes(config)
-    # Pixels of photographs are alike where the light is; edges are where the things are.
-    return replace(config, relaxed=replace(config.relaxed, neighbors_by="edges"))
+    return _outlines(config) if kind == "object" else _scenes(config)
 
 
 def _whole_pictures(config: Config) -> Config:

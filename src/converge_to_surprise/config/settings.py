@@ -239,10 +239,8 @@ class Relaxed:
     refine_learning_rate: float = 1e-3
     """Learning rate after merging."""
     neighbors: int = 5
-    """View j may come from one of this many nearest neighbors of the image."""
-    neighbors_by: Literal["pixels", "edges"] = "pixels"
-    """How images are compared in the search: by their pixels, or by how strong the edges of each direction are in each
-    part of them. After merging they are compared by learned features."""
+    """View j may come from one of this many nearest neighbors of the image: those with similar edges, or after merging
+    with similar learned features."""
     neighbor_prob: float = 0.5
     """Probability that view j comes from a neighbor."""
     graph_neighbors: int = 15

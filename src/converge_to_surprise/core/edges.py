@@ -17,10 +17,12 @@ from .color import gray
 
 FAINT = 0.01
 """Strength, as a difference of brightness, below which an edge counts as noise: plain areas stay black."""
-ORIENTATIONS = 8
-"""Directions of brightness that ``edge_histograms`` distinguishes."""
-CELLS = 8
-"""Cells of ``edge_histograms`` along the shorter side."""
+ORIENTATIONS = 12
+"""Directions of change that ``edge_histograms`` distinguishes."""
+CELL = 4
+"""Distance in pixels between the centers of two cells of ``edge_histograms``; a cell is twice as wide."""
+SIDE = 32
+"""Pixels along the shorter side at which edges are counted: larger and smaller pictures are resized."""
 
 
 def gradients(images: Tensor) -> Tensor:
@@ -48,16 +50,43 @@ def edge_map(views: Tensor) -> Tensor:
 
 
 def edge_histograms(images: Tensor) -> Tensor:
-    """How strong the edges of each direction are in each cell of an image: what distinguishes shapes. (B, D)"""
-    change = gradients(images)
-    strength = edge_map(images)
-    angles = torch.arange(ORIENTATIONS, device=images.device) * (2 * math.pi / ORIENTATIONS)
-    directions = torch.stack([angles.cos(), angles.sin()], 1).to(images.dtype)[:, :, None, None]
-    unit = change / (change * change).sum(1, keepdim=True).sqrt().clamp(min=1e-9)
-    oriented = F.conv2d(unit, directions).clamp(min=0).square() * strength
-    cell = max(1, round(min(images.shape[2:]) / CELLS))
+    """How strong the edges of each direction are in each cell of an image: what distinguishes shapes. (B, D)
+
+    Histograms of oriented gradients (Dalal and Triggs 2005) in proportion to the edges around a cell and in the whole
+    image, by their square roots, so that distances are Hellinger's. Cells at the rim count less.
+    """
+    across, down = _strongest_gradients(_resized(images)).unbind(1)
+    strength = torch.hypot(across, down)[:, None]
+    turn = torch.atan2(down, across)[:, None] * (ORIENTATIONS / (2 * math.pi))
+    directions = torch.arange(ORIENTATIONS, device=images.device)[:, None, None]
+    # Each edge counts for the two directions next to its own, in proportion to how near they are.
+    apart = (turn - directions + ORIENTATIONS / 2).remainder(ORIENTATIONS) - ORIENTATIONS / 2
     # Cells overlap, so that a small shift changes little.
-    return F.avg_pool2d(oriented, 2 * cell - 1, cell, cell - 1).flatten(1)
+    cells = F.avg_pool2d((1 - apart.abs()).clamp(min=0) * strength, 2 * CELL, CELL)
+    power = cells.square().sum(1, keepdim=True)
+    usual = F.avg_pool2d(power, 3, 1, 1, count_include_pad=False) + power.mean((2, 3), keepdim=True)
+    rows, columns = (_falling_to_the_rim(extent).to(cells) for extent in cells.shape[2:])
+    return ((cells / (usual + FAINT**2).sqrt()).sqrt() * rows[:, None] * columns).flatten(1)
+
+
+def _resized(images: Tensor) -> Tensor:
+    height, width = images.shape[2:]
+    scale = SIDE / min(height, width)
+    size = [round(scale * height), round(scale * width)]
+    return F.interpolate(images, size, mode="bilinear", antialias=scale < 1) if scale != 1 else images
+
+
+def _strongest_gradients(images: Tensor) -> Tensor:
+    """The gradient of the channel that changes most: edges between colors of equal brightness count. (B, 2, H, W)"""
+    batch, channels, height, width = images.shape
+    each = gradients(images.reshape(-1, 1, height, width)).reshape(batch, channels, 2, height, width)
+    strongest = each.square().sum(2, keepdim=True).argmax(1, keepdim=True)
+    return each.take_along_dim(strongest, 1)[:, 0]
+
+
+def _falling_to_the_rim(extent: int) -> Tensor:
+    """Weights of cells along one side: what is shown lies in the middle more often than at the rim. (extent,)"""
+    return torch.sin(math.pi * torch.arange(1, extent + 1) / (extent + 1)).sqrt()
 
 
 def _around(values: Tensor, fraction: int) -> Tensor:

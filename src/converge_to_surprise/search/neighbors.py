@@ -24,17 +24,17 @@ from torch import Tensor
 from ..config import Config
 from ..core import rng
 from ..core.edges import edge_histograms
-from ..core.views import background, to_float
+from ..core.views import to_float
 from ..distributed.group import current
 from ..model.inference import view_features
 from ..model.network import ClusterNetwork
 from . import cell_search
 from .sampler import LIMIT, announce
 
-SIDE = 32
-"""Larger images are compared at about this size."""
-COMPONENTS = 50
-"""Principal components in which pixels are compared."""
+COMPONENTS = 64
+"""Principal components in which pictures are compared."""
+CHUNK = 250
+"""Images whose edges are counted at a time: what is computed on the way stays in the cache."""
 SAMPLE = 5000
 """Images from which the principal components are computed."""
 POOL = 60_000
@@ -82,28 +82,24 @@ def exact_neighbors(points: Tensor, count: int, threads: int) -> Tensor:
     return group.gather(torch.cat(parts), len(points), QUERY_ROWS)
 
 
-def pixel_embedding(images: Tensor, generator: torch.Generator, config: Config) -> Embedding:
-    """Reduced images, or the histograms of their edges, projected on the principal components of a sample of
-    ``images``. (n, at most COMPONENTS)
-
-    Where the views lose their background, so do the images first.
+def picture_embedding(images: Tensor, generator: torch.Generator) -> Embedding:
+    """The histograms of the edges of images, projected on the principal components of a sample of ``images``.
+    (n, at most COMPONENTS)
     """
-    scale = max(1, min(images.shape[2:]) // SIDE)
-    signed, by_edges = config.views.signed, config.relaxed.neighbors_by == "edges"
 
-    def small(part: Tensor) -> Tensor:
-        pixels = to_float(part)
-        if by_edges:
-            return edge_histograms(pixels)
-        return F.avg_pool2d(pixels - background(pixels) if signed else pixels, scale).flatten(1)
+    def histograms(part: Tensor) -> Tensor:
+        return torch.cat([edge_histograms(to_float(part[a:b])) for a, b in stretches(len(part), CHUNK)])
 
-    sample = small(images[torch.randperm(len(images), generator=generator)[:SAMPLE]])
+    sample = histograms(images[torch.randperm(len(images), generator=generator)[:SAMPLE]])
     mean = sample.mean(0)
-    _, _, directions = torch.linalg.svd(sample - mean, full_matrices=False)
-    directions = directions[:COMPONENTS].t()
-    return lambda part: torch.cat(
-        [(small(part[start:stop]) - mean) @ directions for start, stop in stretches(len(part), SAMPLE)]
-    )
+    centered = sample - mean
+    # The eigenvectors of the covariance are far cheaper than the singular vectors of the sample.
+    directions = torch.linalg.eigh(centered.t() @ centered)[1][:, -COMPONENTS:].flip(1)
+
+    def project(part: Tensor) -> Tensor:
+        return torch.cat([(histograms(part[a:b]) - mean) @ directions for a, b in stretches(len(part), SAMPLE)])
+
+    return project
 
 
 class Whitening(NamedTuple):
@@ -150,7 +146,8 @@ def pool_positions(images: int, seed: int) -> Tensor:
 def image_points(
     images: Tensor, config: Config, network: ClusterNetwork | None = None, features: Tensor | None = None
 ) -> Tensor:
-    """Points (N, D) whose distance measures how different images look: by pixels or, given a network, by its features.
+    """Points (N, D) whose distance measures how different images look: by their edges or, given a network, by its
+    features.
 
     ``features``: both views' features of all images (N, 2, D), if they are known.
     """
@@ -176,14 +173,14 @@ class Search(NamedTuple):
 
 
 def image_embedding(images: Tensor, config: Config, network: ClusterNetwork | None) -> Embedding:
-    """An embedding for any number of images, by pixels or by features whitened on the pool.
+    """An embedding for any number of images, by edges or by features whitened on the pool.
 
     The processes of a group share the work of each call.
     """
     if network is None:
         components = rng.torch_generator(config.seed, "components")
         stored = config.views.stored
-        embedding = feature_embedding if stored else pixel_embedding(images, components, config)
+        embedding = feature_embedding if stored else picture_embedding(images, components)
         group = current()
         return lambda part: group.gather(embedding(group.own(part, QUERY_ROWS)), len(part), QUERY_ROWS)
 

@@ -246,7 +246,7 @@ class Trainer:
         self.optimizer = relaxed.new_optimizer(self.network, self.config, step.kind == "refine")
 
     def _cluster_neighbor_graph(self, step: schedule.Step) -> None:
-        """Set the targets of a graph stage: by pixels at the beginning of a run, later by the learned features."""
+        """Set the targets of a graph stage: by edges at the beginning of a run, later by the learned features."""
         settings = self.config.relaxed
         count = max(settings.graph_neighbors, settings.neighbors)
         near = self.nearest_neighbors(self.network if step.number else None, count=count)
@@ -303,7 +303,7 @@ class Trainer:
     def nearest_neighbors(
         self, network: ClusterNetwork | None = None, features: Tensor | None = None, count: int | None = None
     ) -> Tensor:
-        """Neighbors of every image by pixels or by a network's features, none of them its near-duplicate. (N, count)"""
+        """Neighbors of every image by edges or by a network's features, none of them its near-duplicate. (N, count)"""
         search = neighbors.Search(self.config.seed, self.threads)
         points = neighbors.image_points(self.images, self.config, network, features)
         if self.copies is None:
@@ -322,7 +322,7 @@ class Trainer:
         kind = merge.select_kind(counts, labels, self._kinds_of_heads(), self.config)
         trees, result = kind.selection
         network = self.network.select_heads(kind.heads)
-        # Neighbors by learned features would confirm what the network has joined; those by pixels do not depend on it.
+        # Neighbors by learned features would confirm what the network has joined; those by edges do not depend on it.
         near = self.neighbors if self.config.views.stored else self.nearest_neighbors()
         evidence = head_fusion.Evidence(features, neighbors.links_within(near, positions), trees, result)
         fused = head_fusion.fuse_heads(network, self.images, evidence, self.config, step.number)
