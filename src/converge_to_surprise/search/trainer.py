@@ -261,12 +261,13 @@ class Trainer:
         self.networks = Networks(network if self.config.views.stored else self._as_discriminants(network, step))
 
     def _number_that_holds(self, step: schedule.Step) -> int:
-        """The number of clusters that the heads of the graph would be merged to now."""
+        """The number of clusters that the heads of the graph would be merged to now; 1 if not even two clearly hold."""
         network = self.network.select_heads(self._kinds_of_heads()[0])
         positions = self._sample(len(self.images), step)
         features = view_features(network, self.images, self.config.views, positions)
         counts, labels = self._co_assignments(network, features, positions)
-        return merge.select_kind(counts, labels, [range(network.heads)], self.config).selection.result.n_clusters
+        found = merge.select_kind(counts, labels, [range(network.heads)], self.config).selection.result
+        return 1 if found.one_is_a_level else found.n_clusters
 
     def _sample(self, count: int, step: schedule.Step) -> Tensor:
         """Rows on which clusters are tested and heads compared."""
