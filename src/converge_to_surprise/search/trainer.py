@@ -54,7 +54,7 @@ SYNC_EVERY = 100
 """Steps after which the processes of a group compare their weights."""
 DISCRIMINANT_SAMPLE = 10_000
 """Images from which the heads of a graph stage are computed."""
-GROWTH = 4 / 3
+GROWTH = 5 / 4
 """If more than so many times the clusters of a round before hold, the search may not have found all: the next graph is
 clustered more finely, and optional stages are not skipped."""
 OVER_PRODUCTION = 1.5
