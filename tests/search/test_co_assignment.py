@@ -22,7 +22,7 @@ def test_pairs_are_counted_as_by_the_slow_loop(images: int, heads: int, outputs:
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, outputs, (images, 2, heads))
     near = np.stack([rng.permutation(np.delete(np.arange(images), own)) for own in range(images)])
-    counts = CoAssignments.count(torch.from_numpy(labels), torch.from_numpy(near), outputs)
+    counts = CoAssignments.count(torch.from_numpy(labels), torch.from_numpy(near), outputs, images)
     assert list(counts.widths) == co_assignment.widths(images)
     for place, width in enumerate(counts.widths):
         for head in range(heads):
@@ -39,7 +39,7 @@ def test_widths_grow_by_steps_up_to_the_widest(images: int) -> None:
 
 
 def test_fewer_neighbors_than_wanted_are_one_width() -> None:
-    counts = CoAssignments.count(torch.zeros(50, 2, 1, dtype=torch.long), torch.ones(50, 2, dtype=torch.long), 3)
+    counts = CoAssignments.count(torch.zeros(50, 2, 1, dtype=torch.long), torch.ones(50, 2, dtype=torch.long), 3, 50)
     assert counts.widths == (2,)
     assert counts.tables[0, 0, 0, 0] == 100
 
@@ -98,3 +98,12 @@ def test_where_heads_tell_the_number_only_the_nearest_neighbors_count() -> None:
     by_agreement = Config(merge=Merge(number_by="agreement"))
     assert select_kind(counts, labels, [range(2)], by_agreement).selection.result.n_clusters == 2
     assert select_kind(counts, labels, [range(2)], Config()).selection.result.n_clusters == 1
+
+
+def test_copies_do_not_widen_a_neighborhood() -> None:
+    """Of eight copies of each picture one is looked at, and there are eight times fewer neighbors of the same kind."""
+    labels, near = torch.zeros(800, 2, 1, dtype=torch.long), torch.ones(800, 80, dtype=torch.long)
+    counts = CoAssignments.count(labels, near, 2, 100)
+    assert list(counts.widths) == co_assignment.widths(100) != co_assignment.widths(800)
+    alone = CoAssignments.count(labels[:100], near[:100], 2, 100)
+    assert [counts.place(clusters) for clusters in (2, 5, 20)] == [alone.place(clusters) for clusters in (2, 5, 20)]

@@ -56,7 +56,8 @@ class CoAssignments:
     """(widths, heads, K, K)"""
     widths: tuple[int, ...]
     """Neighbors of each image in each of the tables."""
-    images: int
+    items: int
+    """Images that are no copies of each other."""
 
     @classmethod
     def of_one_width(cls, tables: Table) -> Self:
@@ -64,11 +65,11 @@ class CoAssignments:
         return cls(((tables + tables.transpose(0, 2, 1)) / 2)[None], (1,), 1)
 
     @classmethod
-    def count(cls, labels: Tensor, neighbors: Tensor, n_outputs: int) -> Self:
+    def count(cls, labels: Tensor, neighbors: Tensor, n_outputs: int, items: int) -> Self:
         """From the outputs of both views of every image under every head (n, 2, heads) and its neighbors (n, k), the
-        nearest first.
+        nearest first. ``items``: images that are no copies of each other, which is what neighbors are searched among.
         """
-        wanted = [width for width in widths(len(labels)) if width <= neighbors.shape[1]] or [neighbors.shape[1]]
+        wanted = [width for width in widths(items) if width <= neighbors.shape[1]] or [neighbors.shape[1]]
         # Halves of small whole numbers are exact in single precision.
         found = np.zeros((len(wanted), labels.shape[2], n_outputs, n_outputs), np.float32)
         for head, sides in enumerate(labels.unbind(2)):
@@ -78,7 +79,7 @@ class CoAssignments:
                 total += pairs[:, start:stop].flatten().bincount(minlength=n_outputs**2)
                 table = total.reshape(n_outputs, n_outputs)
                 found[place, head] = (table + table.t()).numpy() / 2
-        return cls(found, tuple(wanted), len(labels))
+        return cls(found, tuple(wanted), items)
 
     def of_heads(self, heads: range) -> Self:
         """Those of some heads, which follow one another."""
@@ -90,7 +91,7 @@ class CoAssignments:
 
     def place(self, n_clusters: int) -> int:
         """The place of the width for so many clusters."""
-        wanted = max(1.0, min(self.widths[-1], SHARE * self.images / n_clusters))
+        wanted = max(1.0, min(self.widths[-1], SHARE * self.items / n_clusters))
         return int(np.abs(np.log(np.array(self.widths) / wanted)).argmin())
 
     def at(self, n_clusters: int) -> Table:

@@ -286,9 +286,10 @@ class Trainer:
             self.nearest_neighbors()
         assert self.copies is not None
         groups = copies.groups_within(self.copies, positions)
-        widest = co_assignment.widths(len(positions))[-1]
+        items = max(2, len(groups.unique()))
+        widest = co_assignment.widths(items)[-1]
         near = copies.neighbors_beyond(points, groups, widest, neighbors.Search(self.config.seed, self.threads))
-        counts = co_assignment.CoAssignments.count(torch.stack(sides, 1), near, network.n_outputs)
+        counts = co_assignment.CoAssignments.count(torch.stack(sides, 1), near, network.n_outputs, items)
         return counts, sides[0].numpy()
 
     def _as_discriminants(self, network: ClusterNetwork, step: schedule.Step) -> ClusterNetwork:
