@@ -2,13 +2,13 @@
 
 Every head has a merge tree whose weakest branches are merged first (``splits.py``). With n clusters its weakest branch
 has the strength s(n), the median over the heads; a head that has fewer clusters counts as 0. Numbers with
-s(n) >= ``HOLDS`` hold. Evidence for a number is that a quarter more clusters would be much weaker:
+s(n) >= ``HOLDS`` hold. Evidence for a number is that three quarters more clusters would be much weaker:
 
-    E(n) = I(n) · log((1 - s(m) + ε) / (1 - s(n) + ε)),   m = 1.25 n
+    E(n) = I(n) · log((1 - s(m) + ε) / (1 - s(n) + ε)),   m = 1.75 n
 
 with I the mutual information between two heads in nats and s linear between whole numbers. Ratios of numbers and of
 what is lost have no scale, so that no range of numbers is favored. Of the numbers that hold, the largest one is
-selected that has at least 0.9 of the evidence of the most evident one. Collections have structure at several scales:
+selected that has at least 0.95 of the evidence of the most evident one. Collections have structure at several scales:
 the other local maxima of E are levels, unless their weakest branch is no stronger than those in noise.
 
 If not even two clusters hold, everything in one cluster is a level. It is selected if two clusters are no stronger
@@ -39,9 +39,9 @@ NOISE = 0.62
 """Strength below which splits say nothing: that of clusters in smooth noise is 0.4 to 0.6."""
 NEARLY = 0.9
 """Fraction of the strength of two clusters down to which weak splits are taken to hold."""
-EVIDENT = 0.9
+EVIDENT = 0.95
 """Fraction of the largest evidence that the selected number must have."""
-MORE = 1.25
+MORE = 1.75
 """Factor between a number and the one with which it is compared: steps of one cluster are small for large numbers."""
 NEGLIGIBLE = 0.02
 """ε: differences between splits that hardly lose anything do not count."""
@@ -115,7 +115,7 @@ def stability_curve(trees: list[MergeTree], labels: Labels) -> list[Level]:
         return []
     numbers = np.array([level.n_clusters for level in found], float)
     strengths = np.array([level.strength for level in found])
-    # Rounded to whole numbers, a quarter more would be anything from a quarter to a half.
+    # Between whole numbers, so that the factor is the same for small numbers.
     after = np.interp(MORE * numbers, [*numbers, numbers[-1] + 1], [*strengths, 0.0])
     steps = np.log((1 - after + NEGLIGIBLE) / (1 - strengths + NEGLIGIBLE))
     return [
@@ -162,7 +162,7 @@ def _compared(trees: list[MergeTree], labels: Labels) -> list[Level]:
 def find_levels(curve: list[Level]) -> list[Level]:
     """The selected level, then the other local maxima of the evidence, most evidence first.
 
-    >>> curve = ((2, 0.9, 0.98), (3, 0.1, 0.93), (4, 0.85, 0.92), (5, 0.2, 0.8), (6, 3, 0.7), (7, 1, 0.6), (8, 4, 0.5))
+    >>> curve = ((2, 0.9, 0.98), (3, 0.1, 0.93), (4, 0.87, 0.92), (5, 0.2, 0.8), (6, 3, 0.7), (7, 1, 0.6), (8, 4, 0.5))
     >>> [level.n_clusters for level in find_levels([Level(n, e, 1, 1, s) for n, e, s in curve])]
     [4, 6, 2]
     """
