@@ -64,9 +64,7 @@ def test_the_evidence_is_that_of_the_formula() -> None:
         assert level.information == pytest.approx(information)
         assert level.agreement == pytest.approx(np.mean([adjusted_rand_score(a, b) for a, b in pairs]))
         assert level.strength == pytest.approx(strengths[level.n_clusters])
-        below, quarters = divmod(7 * level.n_clusters, 4)  # of three quarters more clusters
-        near, far = (strengths.get(n, 0.0) for n in (below, below + 1))
-        after = ((4 - quarters) * near + quarters * far) / 4
+        after = strengths.get(2 * level.n_clusters, 0.0)  # of twice as many clusters
         lost, more = (1 - strength + NEGLIGIBLE for strength in (strengths[level.n_clusters], after))
         assert level.evidence == pytest.approx(information * np.log(more / lost))
 

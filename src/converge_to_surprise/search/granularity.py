@@ -2,11 +2,11 @@
 
 Every head has a merge tree whose weakest branches are merged first (``splits.py``). With n clusters its weakest branch
 has the strength s(n), the median over the heads; a head that has fewer clusters counts as 0. Numbers with
-s(n) >= ``HOLDS`` hold. Evidence for a number is that three quarters more clusters would be much weaker:
+s(n) >= ``HOLDS`` hold. Evidence for a number is that twice as many clusters would be much weaker:
 
-    E(n) = I(n) · log((1 - s(m) + ε) / (1 - s(n) + ε)),   m = 1.75 n
+    E(n) = I(n) · log((1 - s(m) + ε) / (1 - s(n) + ε)),   m = 2 n
 
-with I the mutual information between two heads in nats and s linear between whole numbers. Ratios of numbers and of
+with I the mutual information between two heads in nats. Ratios of numbers and of
 what is lost have no scale, so that no range of numbers is favored. Of the numbers that hold, the largest one is
 selected that has at least 0.95 of the evidence of the most evident one. Collections have structure at several scales:
 the other local maxima of E are levels, unless their weakest branch is no stronger than those in noise.
@@ -41,9 +41,9 @@ NEARLY = 0.9
 """Fraction of the strength of two clusters down to which weak splits are taken to hold."""
 EVIDENT = 0.95
 """Fraction of the largest evidence that the selected number must have."""
-MORE = 1.75
+MORE = 2
 """Factor between a number and the one with which it is compared: steps of one cluster are small for large numbers."""
-NEGLIGIBLE = 0.02
+NEGLIGIBLE = 0.04
 """ε: differences between splits that hardly lose anything do not count."""
 NO_EVIDENCE, LITTLE_EVIDENCE = 0.15, 0.3
 """Evidence on stored features below which there is one cluster, and below which one is a level too."""
@@ -115,7 +115,6 @@ def stability_curve(trees: list[MergeTree], labels: Labels) -> list[Level]:
         return []
     numbers = np.array([level.n_clusters for level in found], float)
     strengths = np.array([level.strength for level in found])
-    # Between whole numbers, so that the factor is the same for small numbers.
     after = np.interp(MORE * numbers, [*numbers, numbers[-1] + 1], [*strengths, 0.0])
     steps = np.log((1 - after + NEGLIGIBLE) / (1 - strengths + NEGLIGIBLE))
     return [
