@@ -5,7 +5,7 @@
 
 For each size an .npy file of turned, shifted and noisy digits is written block by block, or with ``--files`` a folder
 of PNG files; a process of its own then goes through every stage of a run on it, with the settings of the fast preset:
-opening (of files: decoding), fingerprint, neighbors by pixels, clusterings of their graph, steps in the middle of an
+opening (of files: decoding), fingerprint, neighbors by edges, clusterings of their graph, steps in the middle of an
 epoch, a checkpoint, merging, neighbors by features, steps of refining, labeling, the table of labels. Only the number
 of steps is limited, and the graph is clustered once; a run does so three times or more.
 
@@ -171,7 +171,7 @@ def measure(path: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
     batches = schedule.batches_per_epoch(len(store), config.relaxed.batch_size)
     steps_taken = min(options.steps, batches - WARM)
     middle = (batches - WARM - steps_taken) // 2
-    with meter.measured("neighbors by pixels"):
+    with meter.measured("neighbors by edges"):
         near = trainer.nearest_neighbors(count=max(config.relaxed.graph_neighbors, config.relaxed.neighbors))
     trainer.nearest_neighbors = lambda *_, **__: near  # type: ignore[method-assign]
     some_steps(trainer, 0, 1, meter, "clusterings of the graph")  # which come before the first step

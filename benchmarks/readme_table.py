@@ -226,7 +226,8 @@ STAGES = {
     "refine": ("one step of refining, ms", "step_cpu_seconds", 1000, 1),
     "fingerprint": ("fingerprint, s", "cpu_seconds", 1, 3),
     "opening": ("opening, of files: decoding, s", "cpu_seconds", 1, 1),
-    "neighbors by pixels": ("neighbors by pixels, s", "cpu_seconds", 1, 1),
+    "neighbors by pixels": ("neighbors by pixels, s", "cpu_seconds", 1, 1),  # of rows before edges were compared
+    "neighbors by edges": ("neighbors by edges, s", "cpu_seconds", 1, 1),
     "clusterings of the graph": ("eight clusterings of their graph, s", "cpu_seconds", 1, 1),
     "merge": ("merging, s", "cpu_seconds", 1, 1),
     "neighbors by features": ("neighbors by features, s", "cpu_seconds", 1, 1),

@@ -10,5 +10,5 @@ from converge_to_surprise.search.neighbors import Search, image_points
 
 
 def nearest_neighbors(images: Tensor, config: Config, threads: int, network: ClusterNetwork | None = None) -> Tensor:
-    """Neighbors of every image, by pixels or by features. (N, config.relaxed.neighbors)"""
+    """Neighbors of every image, by edges or by features. (N, config.relaxed.neighbors)"""
     return Search(config.seed, threads)(image_points(images, config, network), config.relaxed.neighbors)
