@@ -55,13 +55,19 @@ def test_numbers_that_held_which_are_none(two: Config, finished: Snapshot, held:
         check(finished._replace(data=finished.data | {"held": held}), two)
 
 
+@pytest.mark.parametrize("grows", [None, 1, "yes"])
+def test_whether_more_is_to_be_found_which_is_no_truth_value(two: Config, finished: Snapshot, grows: Any) -> None:
+    with pytest.raises(ValueError, match="grows"):
+        check(finished._replace(data=finished.data | {"grows": grows}), two)
+
+
 INFORMATION: list[Any] = [[0.5], [0.5, 0.5, 0.5], [0.5, math.nan], [0.5, "much"], [0.5, 1e308], "ab", []]
 
 
 @pytest.mark.parametrize("information", INFORMATION)
 def test_a_snapshot_with_forged_information_is_refused(information: Any, two: Config, finished: Snapshot) -> None:
     with pytest.raises(ValueError, match="its information is not valid"):
-        check(Snapshot(finished.tensors, finished.data | {"information": information}), two)
+        check(Snapshot(finished.tensors, finished.data | {"information": information, "index": 0}), two)
 
 
 @pytest.mark.parametrize(

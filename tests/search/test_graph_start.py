@@ -281,15 +281,25 @@ def test_no_factor_makes_resolutions_finer_than_the_finest() -> None:
 
 @pytest.mark.parametrize(
     ("held", "rounds"),
-    [([3, 3], 3), ([4, 5], 3), ([3, 5, 6], 3), ([3, 5, 7, 8], 4), ([2, 4, 8, 16, 32], 6), ([1, 9], 3)],
+    [
+        ([3, 3], 3),
+        ([4, 5], 3),
+        ([3, 5, 6], 3),
+        ([3, 5, 7, 8], 4),
+        ([2, 4, 8, 16, 32], 6),
+        ([1, 9], 3),
+        ([40, 40, 40, 40], 4),  # all that the coarsest head has
+    ],
 )
 def test_rounds_go_on_while_more_clusters_hold(
     small: Config, monkeypatch: pytest.MonkeyPatch, held: list[int], rounds: int
 ) -> None:
-    """Optional rounds are those after the third; each follows one that raised the number by more than a quarter."""
+    """Optional rounds are those after the third; each follows one that raised the number by more than a quarter,
+    or after which all clusters of the coarsest head held.
+    """
     images, _ = striped_images(80)
     config = replace(small, schedule=ROUNDS, relaxed=Relaxed(heads=2, batch_size=40, grow=True))
-    trainer, numbers = Trainer(images, config), iter(held)
+    trainer, numbers = Trainer(images, config), iter(zip(held, (41, 40, 40, 99, 99), strict=False))
     monkeypatch.setattr(trainer, "_number_that_holds", lambda step: next(numbers))
     ran = {record.stage for record in trainer.run()}
     assert ran == {"merge", *(f"{name} {n + 1}" for n in range(rounds) for name in ("graph", "search"))}

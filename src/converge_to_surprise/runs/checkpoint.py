@@ -131,6 +131,7 @@ def check_snapshot(snapshot: Snapshot, config: Config, channels: int) -> None:
     require(is_number(data["seconds"]) and data["seconds"] >= 0, "seconds")
     held = data["held"]
     require(isinstance(held, list) and all(is_count(number) and number >= 1 for number in held), "held")
+    require(isinstance(data["grows"], bool), "grows")
     network = _check_networks(snapshot, config, channels)
     best, information = best_part(snapshot), data["information"]
     fits = isinstance(information, list) and len(information) <= config.n_init and (best is None) == (not information)

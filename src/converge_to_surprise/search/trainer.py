@@ -55,8 +55,8 @@ SYNC_EVERY = 100
 DISCRIMINANT_SAMPLE = 10_000
 """Images from which the heads of a graph stage are computed."""
 GROWTH = 5 / 4
-"""If more than so many times the clusters of a round before hold, the search may not have found all: the next graph is
-clustered more finely, and optional stages are not skipped."""
+"""If more than so many times the clusters of a round before hold, or all that the coarsest head has, the search may not
+have found all: the next graph is clustered more finely, and optional stages are not skipped."""
 OVER_PRODUCTION = 1.5
 """The coarsest clustering then has this many times the clusters that hold."""
 
@@ -95,6 +95,8 @@ class Trainer:
         """The entropy that each head must have until the graph is clustered for the last time. (all heads,)"""
         self.held: list[int] = []
         """The numbers of clusters that held each time before the graph was clustered again."""
+        self.grows = False
+        """Whether there may be more clusters than the search has found, so that the next graph is clustered finely."""
         self.copies: Tensor | None = None
         """The first image of each image's group of near-duplicates. (N,)"""
         self.merge_features: Tensor | None = None
@@ -130,17 +132,13 @@ class Trainer:
     def _skips(self, step: schedule.Step) -> bool:
         """Whether a step is left out: optional ones are, unless the number of clusters that hold has grown."""
         clusters_again = step.kind == "graph" and step.first and self.targets is not None
-        if clusters_again and (self._grows or not step.optional):
-            self.held.append(self._number_that_holds(step))
-        return step.optional and not self._grows
-
-    @property
-    def _grows(self) -> bool:
-        """Whether the last round raised the number of clusters that hold, from at least two.
-
-        Where nothing holds at first, finer clusters would be those of noise or of ever smaller differences in style.
-        """
-        return len(self.held) >= 2 and self.held[-1] > GROWTH * self.held[-2] > GROWTH
+        if clusters_again and (self.grows or not step.optional):
+            number, coarsest = self._number_that_holds(step)
+            # Where nothing holds at first, finer clusters would be those of noise or of ever smaller differences.
+            before = self.held[-1] if self.held else number
+            self.grows = number > GROWTH * before > GROWTH or number >= coarsest > 1
+            self.held.append(number)
+        return step.optional and not self.grows
 
     def _do(self, step: schedule.Step, workers: Executor) -> Measures:
         if step.kind in ("evolution", "guided"):
@@ -253,21 +251,24 @@ class Trainer:
         assert self.copies is not None
         self.neighbors = near[:, : settings.neighbors].contiguous()
         links = near[:, : settings.graph_neighbors]
-        least = OVER_PRODUCTION * self.held[-1] if self._grows and settings.grow else 0.0
+        least = OVER_PRODUCTION * self.held[-1] if self.grows and settings.grow else 0.0
         found = graph_start.cluster_graph(links, self.copies, self.config, step.number, least)
         network, targets = graph_start.fit_outputs(self.network, found, settings.grow)
         self._set_targets(targets)
         # Features that are not trained separate a clustering at once, and heads would never give it up.
         self.networks = Networks(network if self.config.views.stored else self._as_discriminants(network, step))
 
-    def _number_that_holds(self, step: schedule.Step) -> int:
-        """The number of clusters that the heads of the graph would be merged to now; 1 if not even two clearly hold."""
+    def _number_that_holds(self, step: schedule.Step) -> tuple[int, int]:
+        """The number of clusters that the heads of the graph would be merged to now, 1 if not even two clearly hold,
+        and the number that the coarsest of them has before merging.
+        """
         network = self.network.select_heads(self._kinds_of_heads()[0])
         positions = self._sample(len(self.images), step)
         features = view_features(network, self.images, self.config.views, positions)
         counts, labels = self._co_assignments(network, features, positions)
-        found = merge.select_kind(counts, labels, [range(network.heads)], self.config).selection.result
-        return 1 if found.one_is_a_level else found.n_clusters
+        trees, found = merge.select_kind(counts, labels, [range(network.heads)], self.config).selection
+        number = 1 if found.one_is_a_level else found.n_clusters
+        return number, min(tree.n_clusters for tree in trees)
 
     def _sample(self, count: int, step: schedule.Step) -> Tensor:
         """Rows on which clusters are tested and heads compared."""
@@ -393,6 +394,7 @@ class Trainer:
             "views": self.views,
             "seconds": self.seconds,
             "held": list(self.held),
+            "grows": self.grows,
             **described,
             "optimizer": self.optimizer and self.optimizer.data(),
             "random": rng.global_state(),
@@ -410,7 +412,7 @@ class Trainer:
         self.memory = guided.Memory.load(tensors, self.device)
         self.merge_features = None
         self.step, self.views, self.seconds = data["step"], data["views"], data["seconds"]
-        self.held = list(data["held"])
+        self.held, self.grows = list(data["held"]), data["grows"]
         self.optimizer = None
         if data["optimizer"]:
             self.optimizer = Optimizer(self.network, self.config.precision)
