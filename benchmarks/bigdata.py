@@ -248,8 +248,7 @@ def each_size(script: str, options: argparse.Namespace, channels: int, files: bo
 
 
 def main() -> None:
-    parser = rows.parser(__doc__, "bigdata.csv", side=28, channels=1, steps=50, threads=1)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser = rows.parser(__doc__, "bigdata.csv", sizes=SIZES, side=28, channels=1, steps=50, threads=1)
     parser.add_argument("--files", action="store_true", help="a folder of PNG files in place of an .npy file")
     parser.add_argument("--work", type=Path, help="folder for the images: they take side² bytes and channel each")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)

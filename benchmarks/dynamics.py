@@ -42,8 +42,7 @@ def summary(records: list[Record], stage: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = rows.parser(__doc__, "dynamics.csv", explore=12, strong=12, threads=available_threads())
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser = rows.parser(__doc__, "dynamics.csv", explore=12, strong=12, seeds=[0, 1, 2], threads=available_threads())
     options = parser.parse_args()
     images, _ = striped_images(600, side=12)
     explore = Stage("explore", "evolution", options.explore)

@@ -249,12 +249,11 @@ def draw_diagram(file: Path) -> None:
 
 
 def main() -> None:
-    parser = rows.parser(__doc__, "novelty.csv")
+    parser = rows.parser(__doc__, "novelty.csv", seeds=[0])
     parser.add_argument("--photos", type=Path, help="folder of photographs to fit")
     parser.add_argument("--hands", type=Path, help="folder of photographs of another kind")
     parser.add_argument("--data-dir", type=Path, help="folder with a local copy of Fashion-MNIST")
     parser.add_argument("--backbone", type=Path, help="ONNX file of a pre-trained network")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--only", default="", help="only cases whose name holds this")
     parser.add_argument("--diagram", type=Path, help="SVG file to draw, from the figures there are")
     options = parser.parse_args()

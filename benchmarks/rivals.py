@@ -98,11 +98,9 @@ def measure(job: Job, data_dir: Path | None, python: str | None = None) -> dict[
 
 
 def main() -> None:
-    parser = rows.parser(__doc__, "rivals.csv")
+    parser = rows.parser(__doc__, "rivals.csv", seeds=[0, 1, 2, 3, 4], threads=[1, 2])
     parser.add_argument("--data", nargs="+", choices=DATA, default=DATA)
     parser.add_argument("--methods", nargs="+", choices=RIVALS, default=list(RIVALS))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--rivals-python", help="interpreter that has evoc, umap-learn and hdbscan")
     options = parser.parse_args()

@@ -78,13 +78,14 @@ def append_rows(file: Path, rows: Iterable[Mapping[str, object]]) -> None:
     write_rows(file, [*read_rows(file), *({**row, **{k: v for k, v in about.items() if k not in row}} for row in rows)])
 
 
-def parser(description: str | None, save: str | None = None, **defaults: int) -> argparse.ArgumentParser:
-    """A parser of a benchmark's options: a whole number ``--name`` for every default, and ``--save FILE``."""
+def parser(description: str | None, save: str | None = None, **defaults: int | list[int]) -> argparse.ArgumentParser:
+    """A parser of a benchmark's options: a whole number, or several, ``--name`` for every default; ``--save FILE``."""
     found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     file = None if save is None else RESULTS / save
     found.add_argument("--save", type=Path, default=file, help="CSV file to which the figures are appended")
     for name, default in defaults.items():
-        found.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
+        several = "+" if isinstance(default, list) else None
+        found.add_argument(f"--{name.replace('_', '-')}", type=int, nargs=several, default=default)
     return found
 
 

@@ -185,9 +185,8 @@ def draw(file: Path, figure: Path) -> None:
 
 
 def main() -> None:
-    parser = rows.parser(__doc__, "time_to_quality.csv", threads=2)
+    parser = rows.parser(__doc__, "time_to_quality.csv", seeds=[0], threads=2)
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--old", default="01faa04", help="commit of version 0.1; empty: without it")
     parser.add_argument("--rivals", action="store_true", help="also EVoC and UMAP + HDBSCAN")

@@ -19,8 +19,7 @@ from support.vectors import vectors
 from converge_to_surprise.config.images import ImageOptions
 from converge_to_surprise.data import datasets
 from converge_to_surprise.data.embeddings import to_items
-from converge_to_surprise.data.store import ImageStore, check_clusterable
-from converge_to_surprise.data.tiles import tiles
+from converge_to_surprise.data.store import ImageStore, check_clusterable, tiles
 
 EMBEDDINGS = ImageOptions(input="embeddings")
 

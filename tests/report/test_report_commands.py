@@ -235,12 +235,6 @@ def test_live_server_listens_on_loopback_only_and_ends_with_the_block(run: RunFo
         pass
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "example.org", "::", ""])
-def test_live_server_wants_the_address_of_one_interface(run: RunFolder, host: str) -> None:
-    with pytest.raises(ValueError, match="the address to serve on is"), serve(run.path, 0, QUIET, host=host):
-        pass
-
-
 def test_live_server_survives_a_damaged_file(run: RunFolder, client: Client) -> None:
     before = run.result.read_bytes()
     run.result.write_bytes(b"{")

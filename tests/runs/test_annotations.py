@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.description import DESCRIPTION
 
-from converge_to_surprise.model.carried_names import Annotations
+from converge_to_surprise.model.carried_names import Annotations, no_annotations
 from converge_to_surprise.runs.annotations import (
     apply_annotations,
-    no_annotations,
     read_annotations,
     undo_annotations,
 )

@@ -17,7 +17,7 @@ from support.picture_run import call, fit_pictures, make_pictures, refused, tabl
 
 from converge_to_surprise.core import metrics
 from converge_to_surprise.model.carried_names import Annotations, carry_annotations
-from converge_to_surprise.runs.annotations import apply_annotations, read_cut, undo_annotations
+from converge_to_surprise.runs.annotations import apply_annotations, saved_cut, undo_annotations
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.load import load_model
 
@@ -195,8 +195,7 @@ def test_a_file_is_found_in_the_download_folder(
     monkeypatch.setenv("XDG_DOWNLOAD_DIR", str(downloads))
     assert "there is no such file" in refused(capsys, "relabel", run, "clusters-2.json")
     assert call("relabel", run, "clusters-1.json") == 0
-    identity = RunFolder.open(run).description().identity
-    assert read_cut(run / "clusters.json", 9, identity) is None
+    assert saved_cut(RunFolder.open(run), 9) is None
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,11 +13,10 @@ import pytest
 from support.picture_run import call, fit_pictures, make_pictures, refused, table
 
 from converge_to_surprise import SurpriseClustering
-from converge_to_surprise.data.near_duplicates import DuplicateGroup
+from converge_to_surprise.data.near_duplicates import DuplicateGroup, read_duplicates, write_duplicates
 from converge_to_surprise.data.source import Source
 from converge_to_surprise.model.carried_names import Annotations
 from converge_to_surprise.model.merge_tree import Level, MergeResult, MergeStep
-from converge_to_surprise.runs.duplicates import read_duplicates, write_duplicates
 from converge_to_surprise.runs.folder import RunFolder
 from converge_to_surprise.runs.result import levels_of, read_result, verdict_of
 from converge_to_surprise.runs.similar import TrainingImages, write_similar

@@ -41,31 +41,16 @@ def execute(command: Command, console: Console) -> None:
     from ..model.hierarchy import parse_path
     from ..runs.folder import RunFolder
     from ..search.hypotheses import request_of
+    from .loading import images_of
 
     run = RunFolder.open(command.run)
     only = [parse_path(text) for text in command.cluster]
     request = request_of(command.rounds, only)
-    check_finished(run)
+    run.check_finished()
     dataset = images_of(run, command.source, command.data_dir, console)
     deepen(run, dataset, request, console)
     if command.report:
         write_page(run, dataset, console)
-
-
-def check_finished(run: RunFolder) -> None:
-    """Refuse a run that is not finished."""
-    if not run.result.is_file():
-        raise ValueError(f"{run.path} is not finished: continue it with `cts resume {run.path}`")
-
-
-def images_of(run: RunFolder, source: str | None, data_dir: Path | None, console: Console) -> Dataset:
-    """The training images of a run."""
-    from .loading import load_images
-
-    description = run.description()
-    saved = None if description.data_dir is None else Path(description.data_dir)
-    where = source or description.source
-    return load_images(where, data_dir or saved, description.reading, console, description.shape)
 
 
 def deepen(run: RunFolder, dataset: Dataset, request: RoundRequest, console: Console) -> None:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args
 
 import tyro
 from rich.console import Console
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from ..config.settings import KindOption
     from ..data.datasets import Dataset
     from ..data.store import ImageStore
-    from ..model.pretrained import PretrainedBackbone
-    from ..runs.features import Prepared
+    from ..model.pretrained.frozen import PretrainedBackbone
     from ..runs.folder import RunFolder
     from ..search.restarts import Restarts
+    from .resume import Command as Resume
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,7 @@ def execute(request: Request, console: Console) -> None:
         from ..data.store import check_clusterable
         from ..distributed import launch
         from ..runs import session
+        from ..runs.features import prepared_features
         from ..runs.folder import RunFolder
         from .loading import load_images
 
@@ -157,7 +158,7 @@ def execute(request: Request, console: Console) -> None:
         search = session.begin(run, dataset, origin, config, prepared)
     if seen is not None:
         say(console, seen)
-    train(run, search, dataset, Watching.of(command), console)
+    train(run, search, dataset, command, console)
     if dataset.classes_offered:
         text = f"the {dataset.classes_offered} folders of {command.source} look like classes: compare with them by"
         say(console, f"{text} `cts evaluate {run.path} {command.source}`")
@@ -191,21 +192,6 @@ def opened_backbone(command: Command) -> PretrainedBackbone | None:
     from ..model.pretrained import PreprocessFlags, open_backbone
 
     return open_backbone(command.backbone, PreprocessFlags(size=command.backbone_size))
-
-
-def prepared_features(
-    store: ImageStore, backbone: PretrainedBackbone | None, config: Config, copies: int | None, console: Console
-) -> Prepared | None:
-    """The stored features of embeddings or, with a progress bar, of pictures; None for a search on pixels."""
-    from ..runs.features import backbone_features, prepare_embeddings
-    from ..runs.progress import CountDisplay
-
-    if config.views.stored:
-        return prepare_embeddings(store)
-    if backbone is None:
-        return None
-    with CountDisplay(console, "features of pictures", 0) as progress:
-        return backbone_features(store, backbone, config, copies, progress)
 
 
 def kind_of_pictures(command: Command, store: ImageStore) -> tuple[KindOption, str | None]:
@@ -253,33 +239,18 @@ def effective_config(
     return replace(config, kind=kind, threads=config.threads or available_threads())
 
 
-@dataclass(frozen=True)
-class Watching:
-    """How a run is shown during training and at its end."""
-
-    report: bool
-    serve: bool
-    port: int
-    tensorboard: bool
-
-    @classmethod
-    def of(cls, command: Any) -> Watching:
-        return cls(command.report, command.serve, command.port, command.tensorboard)
-
-
-def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching, console: Console) -> None:
-    """Work through the remaining schedule, show it, and print what was found."""
+def train(run: RunFolder, search: Restarts, dataset: Dataset, command: Command | Resume, console: Console) -> None:
+    """Work through the remaining schedule, show it as the command asks, and print what was found."""
+    from ..data.near_duplicates import duplicates_line, read_duplicates
     from ..data.skipped import count_kinds, files_line
     from ..report.events import event_files
     from ..report.live import serve
-    from ..report.page import write_report
     from ..runs import session
     from ..runs.deepening import wanted_rounds
-    from ..runs.duplicates import duplicates_line, read_duplicates
     from ..runs.load import load_model
     from ..runs.progress import ProgressDisplay
     from ..runs.result import levels_text, selection_text
-    from .deepen import deepen
+    from .deepen import deepen, write_page
     from .output import cluster_table, score_lines
 
     files = None  # arrays have none
@@ -288,10 +259,10 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
         say(console, files)
     with contextlib.ExitStack() as stack:
         readers: list[session.Reader] = []
-        if watching.tensorboard:
+        if command.tensorboard:
             readers.append(stack.enter_context(event_files(run.path)))
-        if watching.serve:
-            stack.enter_context(serve(run.path, watching.port, console, dataset.train))
+        if command.serve:
+            stack.enter_context(serve(run.path, command.port, console, dataset.train))
         readers.append(stack.enter_context(ProgressDisplay(console, search.total, search.step)))
         assessment, merge_result, verdict = session.train_with_workers(run, search, dataset, readers)
     console.print(cluster_table(assessment, class_names=dataset.train.class_names))
@@ -307,10 +278,8 @@ def train(run: RunFolder, search: Restarts, dataset: Dataset, watching: Watching
         say(console, duplicates_line(groups, run.duplicates))
     if (rounds := wanted_rounds(search.config, load_model(run.path).hierarchy)) is not None:
         deepen(run, dataset, rounds, console)
-    if watching.report:
-        with console.status("making the report"):
-            write_report(run, dataset.train)
-        say(console, f"report: {run.report}")
+    if command.report:
+        write_page(run, dataset, console)
     config = search.config
     repeat = f"seed {config.seed} with {config.threads} thread{'s' * (config.threads != 1)} in {config.precision}"
     others = "another number of threads or another precision gives other clusters"

@@ -10,6 +10,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from ..config.images import ImageOptions
     from ..data.datasets import Dataset
+    from ..runs.folder import RunFolder
 
 
 def load_images(
@@ -27,3 +28,9 @@ def load_images(
     hide_pillow_warnings()
     with CountDisplay(console, "pictures read", 0) as progress:
         return datasets.load(source, data_dir, options, progress, shape)
+
+
+def images_of(run: RunFolder, source: str | None, data_dir: Path | None, console: Console) -> Dataset:
+    """The training images of a run, from where they are now if they have moved."""
+    about = run.description()
+    return load_images(source or about.source, data_dir or about.local_data, about.reading, console, about.shape)

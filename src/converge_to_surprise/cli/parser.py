@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 from rich.console import Console
@@ -119,23 +118,15 @@ def _run(arguments: Sequence[str], console: Console, errors: Console) -> int:
     if name not in COMMANDS:
         raise ValueError(f"there is no command {name!r}; the commands are {', '.join(COMMANDS)}")
     module = import_module(f".{name}", __package__)
-    if helped := _help(module, words, console):
-        return helped - 1
+    if hasattr(module, "show_help") and {"--help", "-h"} & set(words):
+        module.show_help(words, console)
+        return 0
     command = module.parse_words(words) if hasattr(module, "parse_words") else parse(name, module.Command, words)
     from .output import shown_warnings
 
     with shown_warnings(errors), _joined():
         result = module.execute(command, console)
     return 0 if result is None else int(result)
-
-
-def _help(module: ModuleType, words: Sequence[str], console: Console) -> int:
-    """Show a command's short help, if it has one and it was asked for; returns 1 if it was shown."""
-    show = getattr(module, "show_help", None)
-    if show is None or not {"--help", "-h"} & set(words):
-        return 0
-    show(words, console)
-    return 1
 
 
 @contextlib.contextmanager

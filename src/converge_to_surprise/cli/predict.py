@@ -57,6 +57,7 @@ def execute(command: Command, console: Console) -> None:
     from ..data.skipped import files_line
     from ..data.source import CHUNK, Source
     from ..distributed import launch
+    from ..model.limits import Limits
     from ..runs import predict as prediction
     from ..runs.interruption import stoppable
     from ..runs.load import load_model
@@ -67,7 +68,8 @@ def execute(command: Command, console: Console) -> None:
         raise ValueError(f"--processes is {command.processes}; it must be from 1 to 1024")
     model = load_model(command.run, command.n_clusters)
     check_limits(command.min_confidence, command.max_novelty)
-    options = prediction.TableOptions(command.embedding, command.min_confidence, command.max_novelty, command.threads)
+    limits = Limits(command.min_confidence, command.max_novelty)
+    options = prediction.TableOptions(command.embedding, limits, command.threads)
     if command.out is None:
         source = Source.open(command.source, model.shape, command.split, command.data_dir, model.input)
         say(console, one_line(_single(model, source, options)))

@@ -28,7 +28,7 @@ class Command:
 
 
 def execute(command: Command, console: Console) -> None:
-    from ..runs.annotations import apply_annotations, read_cut, undo_annotations
+    from ..runs.annotations import apply_annotations, saved_cut, undo_annotations
     from ..runs.folder import RunFolder
     from ..runs.load import load_newest_model
 
@@ -41,11 +41,10 @@ def execute(command: Command, console: Console) -> None:
         return
     if command.file is None:
         raise ValueError("give the clusters.json that was saved from the run's report, or --undo")
-    if not run.result.is_file():
-        raise ValueError(f"{run.path} is not finished: continue it with `cts resume {run.path}`")
+    run.check_finished()
     model = load_newest_model(run).model
     found = apply_annotations(run, _downloaded(command.file), model.n_clusters, model.levels)
-    cut = read_cut(run.annotations, model.levels, run.description().identity)
+    cut = saved_cut(run, model.levels)
     named = sum(name != str(number) for number, name in enumerate(found.names))
     merged = sum(into != number for number, into in enumerate(found.into))
     noise = sum(mark and into == k for k, (into, mark) in enumerate(zip(found.into, found.noise, strict=True)))

@@ -34,17 +34,14 @@ class Command:
 def execute(command: Command, console: Console) -> None:
     from ..runs import session
     from ..runs.folder import RunFolder
-    from .fit import Watching, train
-    from .loading import load_images
+    from .fit import train
+    from .loading import images_of
 
     run = RunFolder.open(command.run)
     run.description()  # refuses another kind of folder before it is locked
     with run.locked():  # nothing that is read may change
-        description = run.description()
-        data_dir = command.data_dir or (None if description.data_dir is None else Path(description.data_dir))
-        source = command.source or description.source
         try:
-            dataset = load_images(source, data_dir, description.reading, console, description.shape)
+            dataset = images_of(run, command.source, command.data_dir, console)
         except ValueError as error:
             if command.source is not None:
                 raise
@@ -53,4 +50,4 @@ def execute(command: Command, console: Console) -> None:
         search, problems = session.reopen(run, dataset)
         warn(problems)
         session.update_origin(run, command.source, command.data_dir)
-        train(run, search, dataset, Watching.of(command), console)
+        train(run, search, dataset, command, console)

@@ -95,8 +95,8 @@ def _tables(found: list[SimilarImages], known: TrainingImages) -> Iterator[Table
 
     for one in found:
         table = Table(title=f"similar to {escape(one_line(one.picture))}", title_justify="left")
-        for name, side in (("rank", "right"), ("image", "left"), ("cluster", "left"), ("distance", "right")):
-            table.add_column(name, justify="right" if side == "right" else "left", overflow="fold")
+        for name in ("rank", "image", "cluster", "distance"):
+            table.add_column(name, justify="right" if name in ("rank", "distance") else "left", overflow="fold")
         for rank, match in enumerate(one.matches, 1):
             cluster = known.cluster_name(match.cluster)
             cells = (str(rank), one_line(match.name), one_line(cluster), f"{match.distance:.4f}")

@@ -37,11 +37,12 @@ def execute(command: Command, console: Console) -> None:
     from ..runs.deepening import split_by_hand, undo_split_by_hand
     from ..runs.folder import RunFolder
     from ..runs.hypothesis_table import why
-    from .deepen import check_finished, images_of, write_page
+    from .deepen import write_page
+    from .loading import images_of
 
     run = RunFolder.open(command.run)
     path = parse_path(command.cluster)
-    check_finished(run)
+    run.check_finished()
     if command.undo:
         without_split(run, path)  # refuses a cluster that was not split before the images are read
         dataset = images_of(run, command.source, command.data_dir, console)

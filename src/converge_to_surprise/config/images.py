@@ -39,12 +39,9 @@ class ImageOptions:
 
     def __post_init__(self) -> None:
         check_image_size(self.image_size, "image_size")
-        if self.color not in get_args(Color):
-            raise ValueError(f"color is {self.color!r}; it must be one of {', '.join(get_args(Color))}")
-        if self.labels not in get_args(LabelSource):
-            raise ValueError(f"labels is {self.labels!r}; it must be one of {', '.join(get_args(LabelSource))}")
-        if self.input not in get_args(InputKind):
-            raise ValueError(f"input is {self.input!r}; it must be one of {', '.join(get_args(InputKind))}")
+        for name, kind in (("color", Color), ("labels", LabelSource), ("input", InputKind)):
+            if (value := getattr(self, name)) not in (known := get_args(kind)):
+                raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(known)}")
         if self.threads < 0:
             raise ValueError(f"threads is {self.threads}; it must be 0 (as many as there are) or more")
 

@@ -12,9 +12,9 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,9 @@ from .arrays import Array
 from .store import map_array
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
+LABEL_KEYS = ("labels", "y", "target")
+"""Names of arrays in an .npz file."""
 DEFLATE_RATIO = 1100
 """No gzip file unpacks to more than some 1032 times its size."""
 
@@ -47,6 +50,32 @@ def read_arrays(path: Path, wanted: Collection[str]) -> tuple[dict[str, Array], 
         raise ValueError(f"there is not enough memory to read {path}: {error}") from None
     except Exception as error:  # the parsers raise many kinds of errors
         raise ValueError(f"cannot read {path} as an array file: {str(error) or type(error).__name__}") from None
+
+
+class Part(NamedTuple):
+    """A split of a file, or all of it."""
+
+    values: Array
+    """Images, or embeddings (N, D) or (N, V, D)."""
+    labels: Array | None
+    """(N,)"""
+    name: str
+    """What messages call it."""
+    paths: list[str] | None = None
+    """(N,) Pictures of embeddings, if a column of a table was asked for; relative paths start at its folder."""
+
+
+def read_parts(path: Path, keys: Sequence[str], name: object) -> tuple[list[Part], list[str]]:
+    """``x_train``/``y_train`` and ``x_test``/``y_test``, or the first of the arrays ``keys`` with its labels.
+
+    And the names of all arrays of the file, none of which may be one of these. ``name``: the file in messages.
+    """
+    arrays, names = read_arrays(path, (*SPLIT_KEYS, *keys, *LABEL_KEYS))
+    if "x_train" in arrays:
+        splits = [split for split in ("train", "test") if f"x_{split}" in arrays]
+        return [Part(arrays[f"x_{s}"], arrays.get(f"y_{s}"), f"x_{s} of {name}") for s in splits], names
+    labels = next((arrays[key] for key in LABEL_KEYS if key in arrays), None)
+    return [Part(arrays[key], labels, str(name)) for key in keys if key in arrays][:1], names
 
 
 def _check_claim(archive: zipfile.ZipFile, name: str) -> None:

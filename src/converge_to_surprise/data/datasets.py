@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from sklearn.datasets import fetch_openml, load_digits
+from torch import Tensor
 
 from ..config.images import ImageOptions
 from ..config.presets import canonical
-from .array_file import find_idx, labels_beside, looks_like_idx, read_arrays, read_idx
+from .array_file import find_idx, labels_beside, looks_like_idx, read_idx, read_parts
 from .arrays import HINT, Sizing
 from .cache import Decoded, Progress, cached
 from .embeddings import check_like, read_embeddings, to_items
@@ -36,16 +38,15 @@ from .listing import (
     with_folder_classes,
 )
 from .resize import Shape
-from .skipped import SkippedFile, first_reasons
+from .skipped import SkippedFile, first_reasons, nothing_readable
 from .store import ImageStore, check_labels, to_store
-from .thumbnails import read_thumbnails
 from .working_size import SIDE, array_size, size_like
 
 ARRAYS = (".npz", ".npy")
-SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
 IMAGE_KEYS = ("images", "x", "X", "arr_0")
-LABEL_KEYS = ("labels", "y", "target")
-"""Names of the arrays in an .npz file; no other is read."""
+"""Names of the images in an .npz file; see ``read_parts``."""
+BLANK = 128
+"""Gray value in place of a picture of embeddings that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -158,9 +159,26 @@ def _embeddings(source: str, reading: ImageOptions, progress: Progress | None, s
         listing = open_listing(place) if paths is None else list_paths(paths, f"the column {place} of {source}")
         if listing is None:
             raise ValueError(f"--images is {place}; give a folder of pictures, a table of their paths, or a column")
-        pictures, names = read_thumbnails(listing, len(stores[0]), progress)
-        stores[0] = replace(stores[0], thumbnails=pictures, names=names)
+        pictures = read_thumbnails(listing, len(stores[0]), progress)
+        stores[0] = replace(stores[0], thumbnails=pictures, names=list(listing.names))
     return Dataset(source, stores[0], stores[1] if len(stores) > 1 else None)
+
+
+def read_thumbnails(listing: Listing, count: int, progress: Progress | None) -> Tensor:
+    """A picture for each of ``count`` items, in the order of the listing; gray where it cannot be read.
+
+    uint8 (N, C, H, W)
+    """
+    if len(listing) != count:
+        raise ValueError(f"--images is {listing.source}, which has {len(listing):,} pictures for {count:,} embeddings")
+    decoded = cached(listing, ImageOptions(), None, progress)
+    if not len(decoded.positions):
+        raise ValueError(nothing_readable(listing, decoded.quarantine))
+    if len(decoded.positions) == count:
+        return torch.from_numpy(np.asarray(decoded.pixels))
+    whole = np.full((count, *decoded.pixels.shape[1:]), BLANK, np.uint8)
+    whole[decoded.positions] = decoded.pixels
+    return torch.from_numpy(whole)
 
 
 def load_arrays(source: str, data_dir: Path | None = None, sizing: Sizing | None = None) -> Dataset:
@@ -283,20 +301,13 @@ def _idx_store(path: Path, labels: Path | None, sizing: Sizing | None) -> ImageS
 
 def _array_file(path: Path, name: str, sizing: Sizing | None) -> Dataset:
     """``x_train``/``y_train``/``x_test``/``y_test``, or ``images``/``x`` with ``labels``/``y``, or a lone array."""
-    arrays, names = read_arrays(path, (*SPLIT_KEYS, *IMAGE_KEYS, *LABEL_KEYS))
-    if "x_train" in arrays:
-
-        def part(split: str) -> ImageStore:
-            return to_store(arrays[f"x_{split}"], arrays.get(f"y_{split}"), f"x_{split} of {path}", sizing)
-
-        return Dataset(name, part("train"), part("test") if "x_test" in arrays else None)
-    images = [key for key in IMAGE_KEYS if key in arrays]
-    labels = [key for key in LABEL_KEYS if key in arrays]
-    if not images:
+    parts, names = read_parts(path, IMAGE_KEYS, path)
+    if not parts:
         raise ValueError(
             f"{path} has the arrays {sorted(names)}; one of them must be called images, x or x_train ({HINT})"
         )
-    return Dataset(name, to_store(arrays[images[0]], arrays[labels[0]] if labels else None, str(path), sizing))
+    stores = [to_store(part.values, part.labels, part.name, sizing) for part in parts]
+    return Dataset(name, stores[0], stores[1] if len(stores) > 1 else None)
 
 
 def _download(name: str, sizing: Sizing | None) -> Dataset:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..config.memory import check_memory
+from .array_file import Part
 from .arrays import Array
-from .listing import LABEL_COLUMNS
-from .parquet import parquet
+from .listing import LABEL_COLUMNS, parquet
 
 LIST_COLUMNS = ("embedding", "embeddings", "features", "vector")
 """Names that decide among several columns of lists."""
@@ -19,18 +19,7 @@ INDEX = "__index_level_0__"
 """What pandas calls the column of row names."""
 
 
-class EmbeddingTable(NamedTuple):
-    """What a table holds."""
-
-    values: Array
-    """(N, D) or (N, V, D)"""
-    labels: Array | None
-    """(N,)"""
-    paths: list[str] | None
-    """(N,) Pictures of the items; relative paths start at the table's folder."""
-
-
-def read_embedding_table(path: Path, pictures: str | None) -> EmbeddingTable:
+def read_embedding_table(path: Path, pictures: str | None) -> Part:
     """The embeddings of a table, its labels if a column has their name, and the column ``pictures`` of paths."""
     with parquet(path) as pq:
         file = pq.ParquetFile(path)
@@ -47,7 +36,8 @@ def read_embedding_table(path: Path, pictures: str | None) -> EmbeddingTable:
     columns = [_numbers(table.column(name), f"the column {name!r} of {path}") for name in chosen]
     values = columns[0] if columns[0].ndim > 1 else np.stack(columns, 1)
     labels = None if label is None else np.array([str(one) for one in table.column(label).to_pylist()])
-    return EmbeddingTable(values, labels, None if pictures is None else _paths(table.column(pictures), path, pictures))
+    paths = None if pictures is None else _paths(table.column(pictures), path, pictures)
+    return Part(values, labels, str(path), paths)
 
 
 def _value_columns(schema: Any, path: Path, pictures: str | None) -> list[str]:

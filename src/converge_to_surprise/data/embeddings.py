@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from ..config.memory import check_planned
-from .array_file import read_arrays
+from .array_file import Part, read_parts
 from .arrays import Array, blocks, to_tensor
 from .embedding_table import read_embedding_table
 
 FILES = (".npy", ".npz", ".parquet")
 KEYS = ("embeddings", "features", "x", "X", "images", "arr_0")
 """Names of the array in an .npz file; a lone array in an .npy file is called images."""
-LABEL_KEYS = ("labels", "y", "target")
-SPLIT_KEYS = ("x_train", "y_train", "x_test", "y_test")
 MOST_FEATURES = 8192
 """Values of a vector: their principal components take the cube of it."""
 LARGEST = 1e15
 """Larger values are no features, and their squares would not be exact."""
-
-
-class Part(NamedTuple):
-    """Embeddings of a file."""
-
-    values: Array
-    """(N, D) or (N, V, D)"""
-    labels: Array | None
-    name: str
-    """What messages call it."""
-    paths: list[str] | None = None
-    """A picture of every item, if a column of the table was asked for."""
 
 
 def read_embeddings(source: str, column: str | None) -> list[Part]:
@@ -43,18 +28,13 @@ def read_embeddings(source: str, column: str | None) -> list[Part]:
         what = "is not a file of embeddings" if path.exists() else "does not exist"
         raise ValueError(f"{source} {what}; give an .npy, .npz or .parquet file with (N, D) or (N, V, D) numbers")
     if path.suffix.lower() == ".parquet":
-        table = read_embedding_table(path, column)
-        return [Part(table.values, table.labels, source, table.paths)]
+        return [read_embedding_table(path, column)._replace(name=source)]
     if column is not None:
         raise ValueError(f"--images is {column}, which is not a folder, and {source} has no columns")
-    arrays, names = read_arrays(path, (*SPLIT_KEYS, *KEYS, *LABEL_KEYS))
-    if "x_train" in arrays:
-        splits = [split for split in ("train", "test") if f"x_{split}" in arrays]
-        return [Part(arrays[f"x_{s}"], arrays.get(f"y_{s}"), f"x_{s} of {source}") for s in splits]
-    found = next((arrays[key] for key in KEYS if key in arrays), None)
-    if found is None:
+    parts, names = read_parts(path, KEYS, source)
+    if not parts:
         raise ValueError(f"{source} has the arrays {sorted(names)}; one of them must be called embeddings or x")
-    return [Part(found, next((arrays[key] for key in LABEL_KEYS if key in arrays), None), source)]
+    return parts
 
 
 def to_items(values: Array, name: str) -> Tensor:

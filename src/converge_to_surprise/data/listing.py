@@ -7,13 +7,13 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from .arrays import HINT
 from .formats import HEAD, NO_PICTURES, READ, UNREAD, decodable, recognize
-from .parquet import parquet
 
 JUNK = frozenset({"__macosx", "@eadir", "$recycle.bin", "system volume information"})
 """Folders of operating systems that hold copies of pictures."""
@@ -56,11 +56,6 @@ def list_folder(folder: str | Path) -> Listing:
 def list_paths(paths: Sequence[str | Path], source: str = "the list of paths") -> Listing:
     """The files named, in the order given."""
     return Listing(source, [os.path.abspath(path) for path in paths], [_shown(os.fspath(path)) for path in paths])
-
-
-def looks_like_picture(path: str) -> bool:
-    """Whether a file looks like a picture, by its name or else by its first bytes."""
-    return _is_picture(path, "file")
 
 
 def looks_like_classes(listing: Listing) -> int:
@@ -115,7 +110,7 @@ def _walk(root: str) -> Iterator[str]:
             kind = _kind(entry)
             if kind == "folder":
                 (linked if entry.is_symlink() else waiting).append(entry.path)
-            elif _is_picture(entry.path, kind):
+            elif looks_like_picture(entry.path, kind):
                 yield entry.path
 
 
@@ -128,8 +123,8 @@ def _kind(entry: os.DirEntry[str]) -> str:
     return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
 
-def _is_picture(path: str, kind: str) -> bool:
-    """The same for a path of any kind (see ``_kind``)."""
+def looks_like_picture(path: str, kind: str = "file") -> bool:
+    """Whether a path of a kind (see ``_kind``) looks like a picture, by its name or else by its first bytes."""
     ending = _ending(path)
     if ending in READ or ending in UNREAD:
         return True
@@ -211,6 +206,22 @@ def _read_parquet(path: Path) -> tuple[list[str], list[str] | None]:
 
 def _text(value: Any) -> str:
     return "" if value is None else str(value)
+
+
+@contextmanager
+def parquet(path: Path) -> Iterator[Any]:
+    """The module ``pyarrow.parquet`` to read a file with; its errors become a ValueError of one line."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise ValueError(
+            f"{path} is a Parquet file, and reading it needs pyarrow: pip install 'converge-to-surprise[tables]'"
+        ) from None
+    try:
+        yield pq
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"cannot read {path} as a table: {error}") from None
 
 
 def _columns(names: Sequence[str], path: Path) -> tuple[int, int | None]:

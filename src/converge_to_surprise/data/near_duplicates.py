@@ -7,11 +7,15 @@ Pictures that were saved again as JPEG, halved, brightened by 15 % or turned by 
 
 All pairs within the radius are found: projected on some principal components, two points are never farther apart than
 they are in full, so a search in few dimensions gives every pair and some more, which the full distance sorts out.
+
+A run keeps its groups as a table: RUN/duplicates.csv.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +24,8 @@ import torch
 import torch.nn.functional as F
 from scipy.spatial import cKDTree
 from torch import Tensor
+
+from ..config.storage import csv_bytes, read_csv, write_atomically
 
 RADIUS = 0.1
 """Largest distance of a near-duplicate from the first image of its group."""
@@ -137,3 +143,41 @@ def _normalized(images: Tensor) -> Tensor:
     spread = centered.square().mean(1, keepdim=True).sqrt().clamp(min=MIN_CONTRAST)
     brightness = small.mean((2, 3)) * (BRIGHTNESS / 255 / math.sqrt(images.shape[1]))
     return torch.cat([centered / spread / math.sqrt(flat.shape[1]), brightness], 1)
+
+
+def write_duplicates(path: Path, groups: Sequence[DuplicateGroup], names: Sequence[str] | None) -> None:
+    """One row per image that has near-duplicates; ``names``: the files of all images, if they have any."""
+    rows = [
+        (number, image if names is None else names[image], f"{distance:.4f}")
+        for number, group in enumerate(groups)
+        for image, distance in zip(*group, strict=True)
+    ]
+    write_atomically(path, csv_bytes([("group", "image" if names is None else "file", "distance"), *rows]))
+
+
+def read_duplicates(path: Path, names: Sequence[str] | None, images: int) -> list[DuplicateGroup] | None:
+    """The groups that ``write_duplicates`` listed; None if there is no such table of these images."""
+    if not path.is_file():
+        return None
+    known = range(images) if names is None else names
+    position = {str(name): number for number, name in enumerate(known)}
+    groups: dict[int, DuplicateGroup] = {}
+    try:
+        for row in read_csv(path):
+            group = groups.setdefault(int(row["group"]), DuplicateGroup([], []))
+            group.images.append(position[row["image" if names is None else "file"]])
+            group.distances.append(float(row["distance"]))
+    except (LookupError, TypeError, ValueError):
+        return None
+    members = [image for group in groups.values() for image in group.images]
+    return list(groups.values()) if len(set(members)) == len(members) else None
+
+
+def duplicates_line(groups: Sequence[DuplicateGroup], path: Path) -> str:
+    """How many images have near-duplicates.
+
+    >>> duplicates_line([DuplicateGroup([3, 8], [0, 0.02]), DuplicateGroup([5, 6, 9], [0, 0, 0])], Path("run/d.csv"))
+    'near-duplicates: 5 images in 2 groups; see run/d.csv'
+    """
+    images = sum(len(group.images) for group in groups)
+    return f"near-duplicates: {images:,} images in {len(groups):,} group{'s' * (len(groups) > 1)}; see {path}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .arrays import Array, Sizing, blocks, check_pixel_range, natural_scale, to_images, to_nchw
-from .tiles import tiles
+
+TILE = 12
+"""Longest side in pixels of the picture of a vector."""
+TILE_SAMPLE = 10_000
+"""Vectors from which mean and spread of every value are computed."""
+ROWS = 4096
+"""Images or vectors that are gone through together."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +60,23 @@ class ImageStore:
         return tiles(self.images) if self.pictures is None else self.pictures
 
 
+def tiles(items: Tensor) -> Tensor:
+    """The first view of items (N, V, 1, D) as gray squares: values above their mean are bright. uint8 (N, 1, S, S)"""
+    features = items.shape[3]
+    side = min(TILE, math.ceil(math.sqrt(features)))
+    sample = items[:: max(1, len(items) // TILE_SAMPLE), 0, 0].float()
+    mean, spread = sample.mean(0), sample.std(0).clamp(min=1e-12)
+    parts = []
+    for rows in torch.split(items[:, 0, 0], ROWS):
+        values = ((rows.float() - mean) / spread).clamp(-3, 3)
+        if features > side * side:
+            values = F.adaptive_avg_pool1d(values[:, None], side * side)[:, 0]
+        parts.append(F.pad(values, (0, side * side - values.shape[1])))
+    whole = torch.cat(parts)
+    top = 2 * whole.std().clamp(min=1e-12)
+    return ((whole / top).clamp(-1, 1) * 127 + 128).round().to(torch.uint8).reshape(-1, 1, side, side)
+
+
 def to_store(pixels: Array, labels: Array | None, name: str, sizing: Sizing | None = None) -> ImageStore:
     """Check an array of images and bring it to uint8 (N, C, H, W), as it is or as large as ``sizing`` asks for.
 
@@ -71,8 +97,8 @@ def to_store(pixels: Array, labels: Array | None, name: str, sizing: Sizing | No
 def fingerprint(images: Tensor) -> str:
     """SHA-256 over shape and pixels."""
     digest = hashlib.sha256(repr(tuple(images.shape)).encode())
-    for start in range(0, len(images), 4096):
-        digest.update(images[start : start + 4096].contiguous().numpy().tobytes())
+    for part in torch.split(images, ROWS):
+        digest.update(part.contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 

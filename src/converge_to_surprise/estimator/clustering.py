@@ -358,7 +358,7 @@ class SurpriseClustering(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _exemplars(self, prediction: Prediction) -> list[dict[str, Any]]:
         """Typical and boundary images as rows; positions are those in X."""
-        rows = find_exemplars(Choices(*(getattr(prediction, name) for name in Choices._fields)))
+        rows = find_exemplars(Choices.of(prediction))
         kept = self._fitted.given.kept
         return [row._asdict() | {"image": row.image if kept is None else int(kept[row.image])} for row in rows]
 

@@ -21,11 +21,12 @@ from ..data.store import ImageStore, check_clusterable
 from ..model.assessment import evaluate
 from ..model.backbone import Backbone
 from ..model.judgment import explained_by_light, judge
-from ..model.pretrained import PreprocessFlags, PretrainedBackbone, open_backbone
+from ..model.pretrained import PreprocessFlags, open_backbone
+from ..model.pretrained.frozen import PretrainedBackbone
 from ..model.verdict import Verdict
-from ..runs.features import Prepared, backbone_features, prepare_embeddings
+from ..runs.features import prepared_features
 from ..runs.labels import KEEP
-from ..runs.progress import CountDisplay, ProgressDisplay
+from ..runs.progress import ProgressDisplay
 from ..search.chunking import check_device_memory
 from ..search.memory_plan import check_fit_memory
 from ..search.record import Record
@@ -116,7 +117,8 @@ def _search(
     estimator: SurpriseClustering, given: Input, config: Config, pretrained: PretrainedBackbone | None
 ) -> Restarts:
     """The search on pixels or on stored features."""
-    prepared = _prepared_features(estimator, given, config, pretrained)
+    store, console = ImageStore(given.images), Console(quiet=not estimator.verbose)
+    prepared = prepared_features(store, pretrained, config, estimator.copies, console)
     if prepared is not None:
         stored = presets.on_features(config, prepared.items.shape[3])
         return Restarts(prepared.items, stored, encoder=prepared.encoder, statistics=prepared.statistics)
@@ -127,18 +129,6 @@ def _search(
         shape = (channels, height * scale, width * scale)
         backbone = Backbone.probe(estimator.backbone, estimator.freeze_backbone, shape)
     return Restarts(given.images, config, backbone=backbone)
-
-
-def _prepared_features(
-    estimator: SurpriseClustering, given: Input, config: Config, backbone: PretrainedBackbone | None
-) -> Prepared | None:
-    """The stored features that the search works on, or None if it works on pixels."""
-    if config.views.stored:
-        return prepare_embeddings(ImageStore(given.images))
-    if backbone is None:
-        return None
-    with CountDisplay(Console(quiet=not estimator.verbose), "features of pictures", 0) as progress:
-        return backbone_features(ImageStore(given.images), backbone, config, estimator.copies, progress)
 
 
 def _train(search: Restarts, verbose: bool) -> Iterator[Record]:

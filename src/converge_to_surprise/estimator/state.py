@@ -147,8 +147,7 @@ def _from_place(path: Path, backbone: nn.Module | None) -> tuple[FittedState, di
 
 def _no_outputs(calibrated: CalibratedNetwork) -> Outputs:
     """The outputs for no image."""
-    labels, numbers = torch.zeros(0, dtype=torch.long), torch.zeros(0, calibrated.network.n_outputs)
-    return Outputs(labels, labels, labels, numbers, numbers[:, :0], torch.zeros(0))
+    return Outputs.of_labels(torch.zeros(0, dtype=torch.long), calibrated.network.n_outputs)
 
 
 def _from_run(run: RunFolder) -> tuple[FittedState, dict[str, Any]]:

@@ -38,7 +38,7 @@ def tree_rows(model: Model, prediction: Prediction) -> list[dict[str, Any]]:
         path = model.paths[leaf] if cluster >= 0 else ()
         sizes.update(path[:end] for end in range(1, len(path) + 1))
     rows = []
-    for path in sorted(path for path in model.paths if len(path) > 1 or path[0] < model.n_clusters):
+    for path in model.shown_paths:
         node = tree.tried(path)
         rows.append(
             {

@@ -13,7 +13,7 @@ import pandas as pd
 from ..config.storage import write_atomically
 from ..core.metrics import choose_panels
 from ..data.datasets import Dataset, class_name
-from ..model.assessment import Assessment, assess
+from ..model.assessment import Assessment, evaluate
 from ..runs.folder import RunFolder
 from ..runs.load import load_newest_model
 from ..runs.result import read_result
@@ -52,7 +52,7 @@ def write(output: Output, runs: list[PlannedRun], report: Callable[[str], None])
         try:
             model = load_newest_model(RunFolder.open(run.folder)).model
             store = output.sets[run.dataset].evaluation
-            found.append((run, assess(model, store.images, store.labels)))
+            found.append((run, evaluate(model, model.run_all(store.images), store.labels)))
             rows.append(_row(output, *found[-1]))
         except ValueError as error:
             errors[run.name] = f"{error}. Remove {run.folder} to run it again"

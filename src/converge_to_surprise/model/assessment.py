@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from ..core import metrics, surprise
 from ..core.measures import Measures, measure
@@ -73,11 +72,6 @@ class Assessment:
 
     def table(self) -> list[dict[str, Any]]:
         return [asdict(cluster) for cluster in self.clusters]
-
-
-def assess(model: Model, images: Tensor, classes: npt.NDArray[np.int64] | None) -> Assessment:
-    """Label images as the paper does at test time (view i, un-augmented) and evaluate the clusters."""
-    return evaluate(model, model.run_all(images), classes)
 
 
 def evaluate(model: Model, outputs: Outputs, classes: npt.NDArray[np.int64] | None, both: bool = False) -> Assessment:

@@ -26,8 +26,7 @@ def carry_annotations(
     Clusters within a noise cluster are noise.
     """
     where = {members: number for number, members in enumerate(after) if members}
-    names, into = [str(number) for number in range(len(after))], list(range(len(after)))
-    noise = [False] * len(after)
+    names, into, noise = no_annotations(len(after))
     for number, (name, root, mark) in enumerate(zip(*found, strict=True)):
         now, root_now = where.get(before[number]), where.get(before[root])
         if now is not None and name != str(number):
@@ -37,3 +36,8 @@ def carry_annotations(
         for part, members in enumerate(after):
             noise[part] |= mark and bool(members) and members <= before[number]
     return Annotations(names, into, noise)
+
+
+def no_annotations(clusters: int) -> Annotations:
+    """Every cluster is named by its number, none is merged or noise."""
+    return Annotations([str(number) for number in range(clusters)], list(range(clusters)), [False] * clusters)

@@ -171,6 +171,11 @@ class Model:
         """Every node of the tree of clusters: the clusters, then their sub-clusters."""
         return (self.hierarchy or Hierarchy()).paths(len(self.order))
 
+    @property
+    def shown_paths(self) -> list[Path]:
+        """The nodes that hold training images, parents before children."""
+        return sorted(path for path in self.paths if len(path) > 1 or path[0] < self.n_clusters)
+
     def path_name(self, path: Path) -> str:
         """A node as a person knows it: the names along its path, numbers where there are none."""
         names = [self.cluster_names[path[0]]]

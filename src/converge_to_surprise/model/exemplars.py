@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from .cluster_model import Prediction
+
 PER_KIND = 5
 """Typical images of a cluster, and as many at its boundary."""
 
@@ -37,6 +39,11 @@ class Choices(NamedTuple):
     confidence: Tensor
     second: Tensor
     second_confidence: Tensor
+
+    @classmethod
+    def of(cls, prediction: Prediction) -> Choices:
+        """Those of a prediction."""
+        return cls(*(getattr(prediction, name) for name in cls._fields))
 
 
 def find_exemplars(found: Choices, per_kind: int = PER_KIND) -> list[Exemplar]:

@@ -127,21 +127,12 @@ class Hierarchy:
         """Rounds that were completed."""
         return max((node.round for node in self.nodes), default=0)
 
-    @property
-    def depth(self) -> int:
-        """Length of the longest path: 1 without splits."""
-        return 1 + max((len(split.path) for split in self.splits), default=0)
-
     def paths(self, clusters: int) -> list[Path]:
         """Every node, numbered by its place: the clusters first, then the children of each split in order."""
         found: list[Path] = [(number,) for number in range(clusters)]
         for split in self.splits:
             found += self.children[split.path]
         return found
-
-    def leaves(self, clusters: int) -> list[Path]:
-        """The nodes that are not split, in the order of their paths."""
-        return sorted(path for path in self.paths(clusters) if path not in self.children)
 
     def tried(self, path: Path) -> Node | None:
         """What came of the last search within a node; None if there was none."""
@@ -179,8 +170,3 @@ class Hierarchy:
     def by_hand(self) -> list[Path]:
         """The nodes that a person had split."""
         return [node.path for node in self.nodes if node.outcome == "by hand"]
-
-
-def at_depth(path: Path, depth: int) -> Path:
-    """The node of a path at a depth, or its leaf if that is higher up."""
-    return path[:depth]

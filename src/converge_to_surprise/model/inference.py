@@ -9,11 +9,12 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..config import Config, Views
 from ..core import augment
@@ -57,6 +58,12 @@ class Outputs(NamedTuple):
     novelty: Tensor
     """How unlike the training images they are, from 0 to 1; NaN where it is not known. (n,)"""
 
+    @classmethod
+    def of_labels(cls, winner: Tensor, n_outputs: int) -> Outputs:
+        """Outputs of which only the labels are known. (n,)"""
+        empty = torch.zeros(len(winner), n_outputs)
+        return cls(winner, winner, winner, empty, empty[:, :0], torch.full((len(winner),), torch.nan))
+
 
 class Known(NamedTuple):
     """What is known of images before a network is run on them, so that it is not computed again."""
@@ -70,14 +77,23 @@ class Known(NamedTuple):
 NOTHING = Known()
 
 
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Within the block a network is in evaluation mode."""
+    training = network.training
+    network.eval()
+    try:
+        yield
+    finally:
+        network.train(training)
+
+
 def map_views(
     network: ClusterNetwork, images: Tensor, settings: Views, function: Callable[[Tensor], Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """``function`` of view i and of view j of uint8 images (N, C, H, W), chunk by chunk, in evaluation mode."""
     device = next(network.parameters()).device
-    training = network.training
-    network.eval()
-    try:
+    with evaluating(network):
         for start in range(0, len(images), CHUNK):
             with torch.inference_mode(), exact(device):
                 part = images[start : start + CHUNK].to(device)
@@ -85,8 +101,6 @@ def map_views(
                 pixels = to_float(part.repeat(-(-MIN_BATCH // count), 1, 1, 1) if count < MIN_BATCH else part)
                 view_i, view_j = make_views(pixels, settings)
                 yield function(channels_last(view_i))[:count], function(channels_last(view_j))[:count]
-    finally:
-        network.train(training)
 
 
 def map_augmented_views(
@@ -98,23 +112,20 @@ def map_augmented_views(
 ) -> Tensor:
     """``function`` of both views, augmented as in training, in evaluation mode: views i, then views j. (2N, ...)"""
     device = next(network.parameters()).device
-    training = network.training
-    network.eval()
     group = current()
     own = group.share(len(images), CHUNK)
     results: list[Tensor] = []
-    for start in range(0, len(images), CHUNK):
-        part = images[start : start + CHUNK]
-        if start not in own:
-            augment.skip(images, (config.views, config.augmentation), len(part), generator)
-            continue
-        with torch.inference_mode(), exact(device):
+    with evaluating(network), torch.inference_mode(), exact(device):
+        for start in range(0, len(images), CHUNK):
+            part = images[start : start + CHUNK]
+            if start not in own:
+                augment.skip(images, (config.views, config.augmentation), len(part), generator)
+                continue
             views = [
                 augment.augment(view, config.augmentation, generator, signed=config.views.signed)
                 for view in make_views(to_float(part.to(device)), config.views, generator)
             ]
             results.append(torch.stack([function(channels_last(view)).cpu() for view in views], 1))
-    network.train(training)
     return torch.cat(group.gather(torch.cat(results), len(images), CHUNK).unbind(1))
 
 
@@ -216,13 +227,9 @@ def _map_chunks(one: Callable[[Tensor], _Result], network: ClusterNetwork, rows:
     Several chunks are processed at once, each by one thread: this is faster than all threads on one small chunk, and
     the result does not depend on the number of threads.
     """
-    training = network.training
-    network.eval()
     threads = torch.get_num_threads() if next(network.parameters()).is_cpu else 1  # one thread keeps a GPU busy
-    try:
+    with evaluating(network):
         yield from map_ordered(one, (rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)), threads)
-    finally:
-        network.train(training)
 
 
 def encoded(network: ClusterNetwork, images: Tensor, encode: Callable[[Tensor], Tensor]) -> Iterator[Tensor]:

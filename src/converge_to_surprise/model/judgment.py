@@ -49,34 +49,23 @@ def judge(
     if n_clusters < 2 or surprising < 2:
         reason = "all images are in one cluster" if n_clusters < 2 else "the views agree no more than by chance"
         return Verdict("nothing found", [reason], _advice(has_backbone, kind))
-    level = None if merge_result is None else level_at(merge_result, n_clusters)
+    levels = [] if merge_result is None else [one for one in merge_result.levels if one.n_clusters == n_clusters]
+    level = levels[0] if levels else None
     doubts = _doubts(assessment, merge_result, level, explained)
-    stored = has_backbone or kind == "embeddings"
-    if level is not None and level.strength < (HOLDS_STORED if stored else _least_strength(merge_result)):
+    # The splits between clusters of images must hold better if not even two clusters clearly do.
+    needed = HOLDS if merge_result is not None and merge_result.one_is_a_level else HOLDS_WEAKEST
+    if has_backbone or kind == "embeddings":
+        needed = HOLDS_STORED
+    if level is not None and level.strength < needed:
         doubts.insert(0, f"the splits between clusters hardly hold ({level.strength:.2f}), they may be parts of one")
     if doubts:
         return Verdict("weak", doubts, _advice(has_backbone, kind))
     reasons = [f"both views agree for {assessment.measures.agreement:.0%} of the images"]
-    if level is not None:
-        if _independent(merge_result):
+    if level is not None and merge_result is not None:
+        if len(merge_result.agreement) > 1:  # a single head, as evolution has, agrees with itself
             reasons.insert(0, f"independent heads agree ({level.agreement:.2f})")
         reasons.append(f"the weakest split between clusters holds ({level.strength:.2f})")
     return Verdict("strong", reasons, [])
-
-
-def level_at(merge_result: MergeResult, n_clusters: int) -> Level | None:
-    """The level of this many clusters, if it is one."""
-    return next((level for level in merge_result.levels if level.n_clusters == n_clusters), None)
-
-
-def _least_strength(merge_result: MergeResult | None) -> float:
-    """The strength that the splits between clusters of images need: more if not even two clusters clearly hold."""
-    return HOLDS if merge_result is not None and merge_result.one_is_a_level else HOLDS_WEAKEST
-
-
-def _independent(merge_result: MergeResult | None) -> bool:
-    """Whether several heads looked for clusters: a single one, as evolution has, agrees with itself."""
-    return merge_result is not None and len(merge_result.agreement) > 1
 
 
 def _doubts(

@@ -175,11 +175,9 @@ def _safetensors(content: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise ValueError("it is not a model file of this program") from None
 
 
-def save(
-    path: Path, model: Model, arrays: Mapping[str, Tensor] | None = None, extra: Mapping[str, Any] | None = None
-) -> None:
+def save(path: Path, model: Model) -> None:
     """Write a model file atomically."""
-    write_atomically(path, to_bytes(model, arrays, extra))
+    write_atomically(path, to_bytes(model))
 
 
 def load(path: Path, backbone: nn.Module | None = None) -> tuple[Model, dict[str, Tensor], dict[str, Any]]:

@@ -44,12 +44,14 @@ class Whole(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         """uint8 (N, C, H, W) -> what is named in OUTPUTS. (N, ...)"""
-        view_i, view_j = make_views(to_float(images), self.model.config.views)
+        return self.clusters(*make_views(to_float(images), self.model.config.views), images)
+
+    def clusters(self, view_i: Tensor, view_j: Tensor, images: Tensor | None = None) -> tuple[Tensor, ...]:
+        """The clusters of two views; embeddings have no images."""
         features_i, features_j = self.network.features(view_i), self.network.features(view_j)
+        pixels = None if images is None else statistics(to_float(images))
         calibration = self.model.active.calibration
-        found = self.model.interpret(
-            outputs_of(self.network, features_i, features_j, calibration, statistics(to_float(images)))
-        )
+        found = self.model.interpret(outputs_of(self.network, features_i, features_j, calibration, pixels))
         return tuple(getattr(found, name) for name in output_names(self.model))
 
 
@@ -59,19 +61,18 @@ def output_names(model: Model) -> list[str]:
     return [*known, *(LEAVES if model.hierarchy is not None else ())]
 
 
-class FromEmbeddings(nn.Module):
+class FromEmbeddings(Whole):
     """From a batch of embeddings to its clusters."""
 
     def __init__(self, model: Model, encoder: EmbeddingEncoder) -> None:
-        super().__init__()
-        self.model, self.encoder, self.network = model, encoder, model.active.network
+        super().__init__(model)
+        self.encoder = encoder
 
     def forward(self, embeddings: Tensor) -> tuple[Tensor, ...]:
         """float32 (N, D) or (N, V, D) -> the same as from images"""
         items = embeddings[:, None, None] if embeddings.ndim == 2 else embeddings[:, :, None]
-        view_i, view_j = (self.network.features(view) for view in self.encoder.view_features(items).unbind(1))
-        found = self.model.interpret(outputs_of(self.network, view_i, view_j, self.model.active.calibration, None))
-        return tuple(getattr(found, name) for name in output_names(self.model))
+        view_i, view_j = self.encoder.view_features(items).unbind(1)
+        return self.clusters(view_i, view_j)
 
 
 def input_text(model: Model) -> str:

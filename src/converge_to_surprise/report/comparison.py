@@ -32,8 +32,7 @@ def compare_runs(runs: Sequence[RunFolder]) -> Content:
     """What the page of a comparison shows. Every run must be finished and made with the same images."""
     described = [run.description() for run in runs]
     for run in runs:
-        if not run.result.is_file() or not run.labels.is_file():
-            raise ValueError(f"{run.path} is not finished: continue it with `cts resume {run.path}`")
+        run.check_finished(run.labels)
     for run, description in zip(runs, described, strict=True):
         if description.fingerprint != described[0].fingerprint:
             raise ValueError(

@@ -17,11 +17,10 @@ from ..config.presets import canonical
 from ..core.metrics import Panel, choose_panels
 from ..data import datasets
 from ..data.cache import Progress
-from ..data.near_duplicates import DuplicateGroup, near_duplicates
+from ..data.near_duplicates import DuplicateGroup, near_duplicates, read_duplicates
 from ..data.store import ImageStore, fingerprint
 from ..model.cluster_model import Model
-from ..runs.annotations import read_cut, saved_annotations, saved_tree_marks
-from ..runs.duplicates import read_duplicates
+from ..runs.annotations import saved_annotations, saved_cut, saved_tree_marks
 from ..runs.folder import Description, RunFolder
 from ..runs.labels import SavedOutputs, read_quarantine
 from ..runs.load import load_newest_model, with_tree_marks
@@ -54,14 +53,13 @@ def open_pictures(
 ) -> Pictures:
     """The run's own images, or those of another source. ``progress`` receives the number of decoded pictures."""
     description = run.description()
-    saved = None if description.data_dir is None else Path(description.data_dir)
     where = source or description.source
     options = description.reading
     if source is not None:
         labels: LabelSource = options.labels if Path(source).is_dir() else "none"
         options = replace(options, labels=labels, pictures=None)
     try:
-        store = datasets.load(where, data_dir or saved, options, progress, description.shape).train
+        store = datasets.load(where, data_dir or description.local_data, options, progress, description.shape).train
     except ValueError as error:
         if source is not None:
             raise
@@ -161,7 +159,7 @@ def _clustering(run: RunFolder, model: Model, data: ImageData, pictures: Picture
     return {
         "clusters": count,
         "annotations": _edits(run, count),
-        "cut": _applied_cut(run, model),
+        "cut": saved_cut(run, model.levels),
         "cells": cells(data, classes),
         "levels": levels(model, data, classes),
         "tree": tree(model),
@@ -199,12 +197,6 @@ def _duplicates(run: RunFolder, pictures: Pictures, thorough: bool) -> list[Dupl
     if found is None:
         return near_duplicates(store.pictures) if thorough and store.pictures is not None else []
     return found
-
-
-def _applied_cut(run: RunFolder, model: Model) -> int | None:
-    if not run.annotations.is_file() or not run.result.is_file():
-        return None
-    return read_cut(run.annotations, model.levels, run.description().identity)
 
 
 def _edits(run: RunFolder, clusters: int) -> list[Content]:

@@ -20,7 +20,13 @@ def event_files(folder: Path) -> Iterator[Reader]:
 
     The steps of a run that is resumed follow those written before.
     """
-    writer = _writer()(str(folder / FOLDER))
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ValueError(
+            "--tensorboard needs the tensorboard package: pip install 'converge-to-surprise[tensorboard]'"
+        ) from None
+    writer: Any = SummaryWriter(str(folder / FOLDER))
 
     def read(record: Record) -> None:
         for name in SCALARS:
@@ -31,13 +37,3 @@ def event_files(folder: Path) -> Iterator[Reader]:
         yield read
     finally:
         writer.close()
-
-
-def _writer() -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ValueError(
-            "--tensorboard needs the tensorboard package: pip install 'converge-to-surprise[tensorboard]'"
-        ) from None
-    return SummaryWriter

@@ -81,9 +81,7 @@ def image_data(model: Model, saved: SavedOutputs, classes: Integers | None) -> I
 
 def cluster_numbers(assessment: Assessment) -> Integers:
     """The cluster number of every output."""
-    number = np.empty(len(assessment.order), dtype=np.int64)
-    number[assessment.order] = np.arange(len(assessment.order))
-    return number
+    return np.argsort(assessment.order)
 
 
 SMALL_SET, SMALL_PAGE = 10_000, 9.3e6
@@ -118,7 +116,6 @@ def columns(
     if fitting < total:
         shown = np.union1d(shown, wanted)
         shown = shown[np.lexsort((-data.confidence[shown], data.cluster[shown]))]
-    sheets = sprites.encode(pictures[torch.from_numpy(shown)], form)
     codes = SimilarityIndex.of(torch.from_numpy(data.embedding[shown])).codes()
     return {
         "total": total,
@@ -127,7 +124,7 @@ def columns(
         "height": form.height,
         "columns": sprites.COLUMNS,
         "perSheet": sprites.PER_SHEET,
-        "sheets": sheets.sheets,
+        "sheets": sprites.encode(pictures[torch.from_numpy(shown)], form),
         "index": packed(shown, np.uint32),
         "cluster": packed(data.cluster[shown], np.int16),
         "confidence": packed(np.round(data.confidence[shown] * 10_000), np.uint16),

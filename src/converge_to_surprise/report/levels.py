@@ -9,7 +9,6 @@ import numpy as np
 from ..core import metrics
 from ..model.assessment import Cluster, evaluate
 from ..model.cluster_model import Model
-from ..model.merge_tree import Level
 from .image_data import ImageData, Integers, cluster_numbers
 
 
@@ -31,13 +30,12 @@ def levels(model: Model, data: ImageData, classes: Integers | None) -> dict[str,
     found = [_level(model, data, clusters, own) for clusters in numbers]
     scored = [level | ({} if classes is None else metrics.scores(labels, classes)) for level, labels in found]
     found_stable = [] if model.merge_result is None else model.merge_result.reachable_levels
-    stable = [_evidence(level) for level in found_stable if level.n_clusters <= finest]
+    stable = [
+        {"clusters": level.n_clusters, "strength": round(level.strength, 4), "agreement": round(level.agreement, 4)}
+        for level in found_stable
+        if level.n_clusters <= finest
+    ]
     return {"own": own, "finest": finest, "levels": scored, "stable": stable}
-
-
-def _evidence(level: Level) -> dict[str, float]:
-    figures = ("strength", "agreement")
-    return {"clusters": level.n_clusters, **{name: round(getattr(level, name), 4) for name in figures}}
 
 
 def _level(model: Model, data: ImageData, clusters: int, own: int) -> tuple[dict[str, Any], Integers]:

@@ -1,12 +1,11 @@
 """The live report of a running run: a small read-only server.
 
-It listens on the loopback interface by default, serves three paths, and refuses requests that are not addressed to its
+It listens on the loopback interface, serves three paths, and refuses requests that are not addressed to its
 own name, so that the page of another site cannot reach it through a name that points here.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -80,8 +79,7 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], watched: _Watched) -> None:
         super().__init__(address, _Handler)
         port = self.server_address[1]
-        names = (address[0], *LOOPBACK)
-        self.known_hosts = {f"{name}:{port}" for name in names} | (set(names) if port == 80 else set())
+        self.known_hosts = {f"{name}:{port}" for name in LOOPBACK} | (set(LOOPBACK) if port == 80 else set())
         self.answers = watched.answers()
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -95,31 +93,27 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def _answer(self, with_body: bool) -> None:
         if self.headers.get("Host") not in self.server.known_hosts:
-            self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", "not the name of this server\n", with_body)
+            self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", "not the name of this server\n")
             return
         if self.path not in self.server.answers:
-            self._send(HTTPStatus.NOT_FOUND, "text/plain", "no such page\n", with_body)
+            self._send(HTTPStatus.NOT_FOUND, "text/plain", "no such page\n")
             return
         kind, answer = self.server.answers[self.path]
         try:
-            self._send(HTTPStatus.OK, kind, answer(), with_body)
+            self._send(HTTPStatus.OK, kind, answer())
         except (ValueError, OSError) as error:  # a file of the run that is just being replaced, or damaged
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n", with_body)
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n")
 
-    def _send(self, status: HTTPStatus, kind: str, text: str, with_body: bool) -> None:
+    do_HEAD = do_GET  # noqa: N815 - the name is the base class's; ``_send`` leaves out the body
+
+    def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
         body = text.encode("utf-8", "replace")
         self.send_response(status)
         for name, value in (HEADERS | {"Content-Type": kind, "Content-Length": str(len(body))}).items():
             self.send_header(name, value)
         self.end_headers()
-        if with_body:
+        if self.command != "HEAD":
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
@@ -127,14 +121,12 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serve(
-    folder: Path, port: int, console: Console, images: ImageStore | None = None, host: str = LOOPBACK[0]
-) -> Iterator[str]:
+def serve(folder: Path, port: int, console: Console, images: ImageStore | None = None) -> Iterator[str]:
     """Show the run in ``folder`` while the block lasts; yields the page's address. Port 0 takes any that is free.
 
     ``images`` are the run's own, if they are at hand; otherwise they are read from its source when a browser asks.
     """
-    _check_host(host)
+    host = LOOPBACK[0]
     watched = _Watched(RunFolder(folder), images)
     try:
         server = _Server((host, port), watched)
@@ -151,13 +143,3 @@ def serve(
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def _check_host(host: str) -> None:
-    """Accept only the address of one interface: requests for other host names are refused."""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        raise ValueError(f"the address to serve on is {host!r}; give an IPv4 address such as 127.0.0.1") from None
-    if address.version != 4 or address.is_unspecified:
-        raise ValueError(f"the address to serve on is {host}; give the IPv4 address of one interface")

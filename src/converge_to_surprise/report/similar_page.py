@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from ..runs.folder import RunFolder
@@ -47,4 +46,4 @@ def _cluster(known: TrainingImages, number: int) -> str:
 def _thumbnail(image: Tensor) -> str:
     """A picture (C, H, W) as WebP in base64."""
     batch = image[None]
-    return encode(torch.as_tensor(batch), native_form(batch)).sheets[0]
+    return encode(batch, native_form(batch))[0]

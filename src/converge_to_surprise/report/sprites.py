@@ -39,12 +39,6 @@ class Form(NamedTuple):
     """Of WebP; 100: nothing is lost."""
 
 
-class Sheets(NamedTuple):
-    form: Form
-    sheets: list[str]
-    """WebP pictures in base64, the thumbnails row by row."""
-
-
 def choose_form(images: Tensor, room: float) -> tuple[Form, float]:
     """The best form in which a thumbnail of images (N, C, H, W) takes at most ``room`` bytes, and what it takes.
 
@@ -55,8 +49,7 @@ def choose_form(images: Tensor, room: float) -> tuple[Form, float]:
     sample = images[::step][:TRIED]
     form, size = Form(width, height, LOSSLESS), float("inf")
     for form in _forms(height, width):
-        encoded = encode(sample, form)
-        size = sum(len(sheet) for sheet in encoded.sheets) / len(sample)
+        size = sum(map(len, encode(sample, form))) / len(sample)
         if size <= room:
             break
     return form, size
@@ -79,10 +72,10 @@ def _forms(height: int, width: int) -> list[Form]:
     return found
 
 
-def encode(images: Tensor, form: Form) -> Sheets:
-    """Thumbnails of all images (N, C, H, W), in order."""
+def encode(images: Tensor, form: Form) -> list[str]:
+    """Sheets with the thumbnails of all images (N, C, H, W), row by row: WebP pictures in base64."""
     parts = torch.split(images, PER_SHEET)
-    return Sheets(form, list(map_ordered(partial(_sheet, form=form), parts, torch.get_num_threads())))
+    return list(map_ordered(partial(_sheet, form=form), parts, torch.get_num_threads()))
 
 
 def _sheet(images: Tensor, form: Form) -> str:

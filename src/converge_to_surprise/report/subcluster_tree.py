@@ -19,21 +19,16 @@ Integers = npt.NDArray[np.int64]
 
 
 def leaf_places(model: Model, saved: SavedOutputs) -> Integers | None:
-    """The leaf of every image as a place in ``shown_paths``, whatever a person merged; None without a tree."""
+    """The leaf of every image as a place in ``model.shown_paths``, whatever a person merged; None without a tree."""
     tree = model.hierarchy
     if tree is None:
         return None
     numbers = model.numbers[saved.winner]
     leaf, _ = tree.descend(numbers, saved.features.float(), len(model.order))
-    place = {path: index for index, path in enumerate(shown_paths(model))}
+    place = {path: index for index, path in enumerate(model.shown_paths)}
     table = torch.tensor([place.get(path, -1) for path in model.paths])
     found: Integers = table[leaf].numpy()
     return found
-
-
-def shown_paths(model: Model) -> list[tuple[int, ...]]:
-    """The nodes that hold training images, parents before children."""
-    return sorted(path for path in model.paths if len(path) > 1 or path[0] < model.n_clusters)
 
 
 def subcluster_tree(
@@ -43,7 +38,7 @@ def subcluster_tree(
     tree = model.hierarchy
     if tree is None or leaves is None:
         return None
-    paths = shown_paths(model)
+    paths = model.shown_paths
     place = {path: index for index, path in enumerate(paths)}
     counts = Counter(leaves.tolist())
     nodes = []

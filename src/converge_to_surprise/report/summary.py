@@ -106,7 +106,8 @@ def curves(records: Records) -> dict[str, Any]:
     kept = thinned(records, POINTS)
     return {
         "seconds": [record["seconds"] for record in kept],
-        **{name: [_short(record[name]) for record in kept] for name in SERIES},
+        # Six digits are more than a screen shows.
+        **{name: [float(f"{record[name]:.6g}") for record in kept] for name in SERIES},
         "stages": stages(records),
         "marks": marks(records),
     }
@@ -131,11 +132,6 @@ def marks(records: Records) -> list[dict[str, Any]]:
         if record["kind"] in REBUILDING and next_kind != record["kind"]:
             found.append({"seconds": record["seconds"], "kind": record["kind"]})
     return found[:: -(-len(found) // MARKS) or 1]
-
-
-def _short(value: float) -> float:
-    """Six digits are more than a screen shows."""
-    return float(f"{value:.6g}")
 
 
 def flat_settings(description: Description) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..config.storage import read_json, write_json
-from ..model.carried_names import Annotations
+from ..model.carried_names import Annotations, no_annotations
 from ..model.hierarchy import Path as TreePath
 from ..model.hierarchy import parse_path, path_text
 from .folder import RunFolder
@@ -28,38 +28,32 @@ CONTENT = ("clusters", "n_clusters", "leaves", "splits")
 """What a version of the file holds: clusters, the cut, names of sub-clusters, splits by hand."""
 
 
-def no_annotations(clusters: int) -> Annotations:
-    """Every cluster is named by its number, none is merged or noise."""
-    return Annotations([str(number) for number in range(clusters)], list(range(clusters)), [False] * clusters)
-
-
 def read_annotations(path: Path, clusters: int, identity: str) -> Annotations:
     """Read and check a file for the run with this identity and number of clusters."""
-    return _names(_entries(read_json(path), path, identity), clusters, path)
+    return _names(_read(path, identity)["clusters"], clusters, path)
 
 
 def saved_annotations(run: RunFolder, clusters: int) -> Annotations:
     """Those of a finished run, or none."""
-    if not run.annotations.is_file() or not run.result.is_file():
+    if not _in_effect(run):
         return no_annotations(clusters)
     return read_annotations(run.annotations, clusters, run.description().identity)
 
 
-def read_cut(path: Path, levels: int, identity: str) -> int | None:
-    """The number of clusters at which a file cuts the merge tree, at most ``levels``; None: where the run cut it."""
-    return _cut(read_json(path), path, levels, identity)
+def saved_cut(run: RunFolder, levels: int) -> int | None:
+    """The number of clusters at which the merge tree of a finished run was cut by hand, at most ``levels``, or None."""
+    data = _saved(run)
+    return None if data is None else _cut(data, run.annotations, levels)
 
 
 def apply_annotations(run: RunFolder, path: Path, clusters: int, levels: int = 0) -> Annotations:
     """Check a file and copy it into the run folder; the previous one is kept for ``undo_annotations``.
 
-    The names are those of the run's own clusters, whatever the cut is. ``levels``: see ``read_cut``.
+    The names are those of the run's own clusters, whatever the cut is. ``levels``: see ``saved_cut``.
     """
-    identity = run.description().identity
-    data = read_json(path)
-    entries = _entries(data, path, identity)
-    names, cut = _names(entries, clusters, path), _cut(data, path, levels, identity)
-    given = {"clusters": entries, "n_clusters": cut, "leaves": _leaf_names(data, path)}
+    data = _read(path, run.description().identity)
+    names, cut = _names(data["clusters"], clusters, path), _cut(data, path, levels)
+    given = {"clusters": data["clusters"], "n_clusters": cut, "leaves": _leaf_names(data, path)}
     with run.locked():
         # The page knows no splits by hand; those that are in effect stay.
         _append(run, given | {"splits": [path_text(path) for path in saved_tree_marks(run).splits]})
@@ -77,10 +71,8 @@ class TreeMarks(NamedTuple):
 
 def saved_tree_marks(run: RunFolder) -> TreeMarks:
     """Those of a finished run, or none."""
-    if not run.annotations.is_file() or not run.result.is_file():
+    if (data := _saved(run)) is None:
         return TreeMarks({}, [])
-    data = read_json(run.annotations)
-    _entries(data, run.annotations, run.description().identity)
     found = data.get("splits") or []
     if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
         raise ValueError(f'{run.annotations} is damaged: "splits" is not a list of paths')
@@ -116,8 +108,7 @@ def _append(run: RunFolder, content: dict[str, Any]) -> None:
     """Write a new version; the one before it is kept."""
     identity, earlier = run.description().identity, list[Any]()
     if run.annotations.is_file():
-        before = read_json(run.annotations)
-        _entries(before, run.annotations, identity)
+        before = _read(run.annotations, identity)
         earlier = [*_earlier(before, run.annotations), {name: before.get(name) for name in CONTENT}]
     _write(run, identity, content, earlier)
 
@@ -151,8 +142,7 @@ def _write(run: RunFolder, identity: str, content: dict[str, Any], earlier: list
     write_json(run.annotations, {"format": FORMAT, "version": VERSION, "run": identity, **content, "earlier": earlier})
 
 
-def _cut(data: Any, path: Path, levels: int, identity: str) -> int | None:
-    _entries(data, path, identity)
+def _cut(data: dict[str, Any], path: Path, levels: int) -> int | None:
     if (wanted := data.get("n_clusters")) is None:
         return None
     if isinstance(wanted, bool) or not isinstance(wanted, int) or not 1 <= wanted <= levels:
@@ -160,8 +150,18 @@ def _cut(data: Any, path: Path, levels: int, identity: str) -> int | None:
     return wanted
 
 
-def _entries(data: Any, path: Path, identity: str) -> list[dict[str, Any]]:
-    """The list of clusters in a file, if the file is one and belongs to the run."""
+def _saved(run: RunFolder) -> dict[str, Any] | None:
+    """What is in effect for a finished run; None if nothing is."""
+    return _read(run.annotations, run.description().identity) if _in_effect(run) else None
+
+
+def _in_effect(run: RunFolder) -> bool:
+    return run.annotations.is_file() and run.result.is_file()
+
+
+def _read(path: Path, identity: str) -> dict[str, Any]:
+    """The content of a file that lists clusters and belongs to the run with this identity."""
+    data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f'{path} is not a file of cluster names: its "format" is not {FORMAT!r}')
     if data.get("version") != VERSION:
@@ -171,7 +171,7 @@ def _entries(data: Any, path: Path, identity: str) -> list[dict[str, Any]]:
     entries = data.get("clusters")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ValueError(f'{path} is damaged: "clusters" is not a list of clusters')
-    return entries
+    return data
 
 
 def _earlier(data: Any, path: Path) -> list[Any]:

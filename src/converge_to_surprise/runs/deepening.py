@@ -58,7 +58,7 @@ def deepen_run(run: RunFolder, dataset: Dataset, request: RoundRequest, told: To
     """Work through the rounds and write labels and result again. The clusters themselves stay as they are."""
     with run.locked():
         model = _whole_model(run)
-        searched = Searched.of(in_effect(run, model), _items(run, dataset.train))
+        searched = Searched.of(with_tree_marks(model, saved_tree_marks(run)), _items(run, dataset.train))
         with torch_threads(searched.threads):
             for tree in deepen(searched, request):
                 model = replace(model, hierarchy=_joined(model.hierarchy, tree))
@@ -134,11 +134,6 @@ def earlier_tree(run: RunFolder, model: Model) -> Hierarchy | None:
     return earlier.hierarchy if same else None
 
 
-def in_effect(run: RunFolder, model: Model) -> Model:
-    """The model without splits by hand that were undone, and with the names of its sub-clusters."""
-    return with_tree_marks(model, saved_tree_marks(run))
-
-
 def _joined(before: Hierarchy | None, after: Hierarchy) -> Hierarchy:
     """The tree after a round, with the splits by hand that were undone: they can be put into effect again."""
     if before is None:
@@ -151,8 +146,7 @@ def _joined(before: Hierarchy | None, after: Hierarchy) -> Hierarchy:
 
 def _whole_model(run: RunFolder) -> Model:
     """The model of a finished run with everything that was ever split."""
-    if not run.result.is_file() or not run.model.is_file():
-        raise ValueError(f"{run.path} is not finished: continue it with `cts resume {run.path}`")
+    run.check_finished(run.model)
     run.description()  # refuses a run of another version with a better message
     return model_file.load(run.model)[0]
 
@@ -162,8 +156,8 @@ def _items(run: RunFolder, store: ImageStore) -> torch.Tensor:
     description = run.description()
     if fingerprint(store.images) != description.fingerprint:
         raise ValueError(f"these are not the images that {run.path} was begun with")
-    recipe = description.recipe
-    return store.images if recipe is None else prepare_again(store, recipe, description.config.threads).items
+    prepared = prepare_again(store, description)
+    return store.images if prepared is None else prepared.items
 
 
 def _fitted(run: RunFolder, model: Model, store: ImageStore) -> Fitted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import safetensors.torch
+from rich.console import Console
 from torch import Tensor, nn
 
 from ..config import Config
@@ -15,12 +16,13 @@ from ..data.store import ImageStore, fingerprint
 from ..model.embedding_bank import computed_embeddings, default_recipe, fits_memory, stored_embeddings
 from ..model.encoder import BackboneEncoder, EmbeddingEncoder, Encoder, Projection, make_encoder
 from ..model.feature_bank import BankJob, default_copies, stored_features
-from ..model.feature_recipe import EmbeddingRecipe, FeatureRecipe, Recipe
+from ..model.feature_recipe import EmbeddingRecipe, FeatureRecipe
 from ..model.novelty import image_statistics
-from ..model.pretrained import PretrainedBackbone
+from ..model.pretrained.frozen import PretrainedBackbone
 from ..model.validation import check_projection
 from ..search.threads import available_threads
 from .folder import Description, RunFolder
+from .progress import CountDisplay
 
 
 class Prepared(NamedTuple):
@@ -33,13 +35,21 @@ class Prepared(NamedTuple):
     """Of the pictures' pixels, if they are pictures. (N, statistics)"""
 
 
-def backbone_features(
-    store: ImageStore, backbone: PretrainedBackbone, config: Config, copies: int | None, progress: Progress | None
-) -> Prepared:
-    """The features of all images of a new run. ``config``: see ``presets.with_backbone``."""
+def prepared_features(
+    store: ImageStore, backbone: PretrainedBackbone | None, config: Config, copies: int | None, console: Console
+) -> Prepared | None:
+    """The stored features of a new run: of embeddings, or of pictures with a progress bar; None for one on pixels.
+
+    ``config``: see ``presets.with_backbone``.
+    """
+    if config.views.stored:
+        return prepare_embeddings(store)
+    if backbone is None:
+        return None
     wanted = copies or default_copies(len(store))
     recipe = FeatureRecipe(backbone.identity, config.views, config.augmentation, wanted, COMPONENTS)
-    return prepare(store, recipe, config.threads, backbone, progress)
+    with CountDisplay(console, "features of pictures", 0) as progress:
+        return prepare(store, recipe, config.threads, backbone, progress)
 
 
 def prepare(
@@ -68,11 +78,12 @@ def prepare_embeddings(store: ImageStore, recipe: EmbeddingRecipe | None = None)
     return Prepared(items, EmbeddingEncoder(recipe, projection, store.shape))
 
 
-def prepare_again(store: ImageStore, recipe: Recipe, threads: int) -> Prepared:
-    """The stored features of a run that was begun before."""
+def prepare_again(store: ImageStore, description: Description) -> Prepared | None:
+    """The stored features of a run that was begun before; None for a run on pixels."""
+    recipe = description.recipe
     if isinstance(recipe, EmbeddingRecipe):
         return prepare_embeddings(store, recipe)
-    return prepare(store, recipe, threads)
+    return None if recipe is None else prepare(store, recipe, description.config.threads)
 
 
 def save_projection(run: RunFolder, prepared: Prepared) -> None:

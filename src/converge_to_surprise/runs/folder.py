@@ -78,6 +78,11 @@ class Description:
         return ImageOptions(labels=self.labels, input=kind, pictures=self.pictures)
 
     @property
+    def local_data(self) -> Path | None:
+        """``data_dir`` as a path."""
+        return None if self.data_dir is None else Path(self.data_dir)
+
+    @property
     def items(self) -> str:
         """What the run is about, in words."""
         if isinstance(self.recipe, EmbeddingRecipe):
@@ -174,6 +179,11 @@ class RunFolder:
             if not self.force:
                 raise ValueError(f"{path} already holds a run; continue it with `cts resume {path}` or give --force")
         check_folder_target(path, "--out")
+
+    def check_finished(self, *needed: Path) -> None:
+        """Refuse a run that is not finished, or lacks one of its files."""
+        if not all(file.is_file() for file in (self.result, *needed)):
+            raise ValueError(f"{self.path} is not finished: continue it with `cts resume {self.path}`")
 
     def make(self) -> None:
         """Create the folder itself."""

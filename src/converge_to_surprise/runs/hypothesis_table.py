@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..core.metrics import normalized_mutual_information
-from ..model.hierarchy import Hierarchy, Node, Path, at_depth
+from ..model.hierarchy import Hierarchy, Node, Path
 from ..model.hierarchy_data import node_data
 
 Classes = npt.NDArray[np.int64]
@@ -56,9 +56,9 @@ def hypothesis_rows(
 def _reached(leaf: Path, opened: set[Path]) -> Path:
     """How far down a leaf's path leads if only these nodes are open."""
     depth = 1
-    while depth < len(leaf) and at_depth(leaf, depth) in opened:
+    while depth < len(leaf) and leaf[:depth] in opened:
         depth += 1
-    return at_depth(leaf, depth)
+    return leaf[:depth]
 
 
 def described_hypotheses(tree: Hierarchy, rows: Sequence[Row]) -> dict[str, Any]:

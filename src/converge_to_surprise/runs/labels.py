@@ -84,22 +84,24 @@ def write_labels(path: Path, fitted: Fitted, names: Sequence[str] | None) -> Non
 
     def pieces() -> Iterator[bytes]:
         yield csv_bytes([[*columns("image" if names is None else "path", model), "subcluster"]])
-        for start in range(0, len(images), ROWS):
-            some = slice(start, start + ROWS)
-            found = rows(model.interpret(Outputs(*(column[some] for column in outputs))), images[some], model)
+        for some, prediction in _predictions(fitted):
+            found = rows(prediction, images[some], model)
             finest = [-1] * len(images[some]) if unmerged is None else unmerged.winner[some].tolist()
             yield csv_bytes([*row, subcluster] for row, subcluster in zip(found, finest, strict=True))
 
     write_atomically(path, pieces())
 
 
+def _predictions(fitted: Fitted) -> Iterator[tuple[slice, Prediction]]:
+    """The predictions for the training images, ``ROWS`` of them at a time."""
+    for start in range(0, len(fitted.outputs.winner), ROWS):
+        some = slice(start, start + ROWS)
+        yield some, fitted.model.interpret(Outputs(*(column[some] for column in fitted.outputs)))
+
+
 def write_exemplars(path: Path, fitted: Fitted, names: Sequence[str] | None) -> None:
     """Typical training images of every cluster and ones at its boundary."""
-    model, outputs, _ = fitted
-    parts = []
-    for start in range(0, len(outputs.winner), ROWS):
-        found = model.interpret(Outputs(*(column[start : start + ROWS] for column in outputs)))
-        parts.append(Choices(*(getattr(found, name) for name in Choices._fields)))
+    parts = [Choices.of(prediction) for _, prediction in _predictions(fitted)]
     choices = Choices(*(torch.cat(column) for column in zip(*parts, strict=True)))
     lines = [
         (
@@ -144,11 +146,8 @@ class SavedOutputs(NamedTuple):
 
     def save(self, path: Path) -> None:
         """Write the outputs atomically."""
-        small = {
-            name: value.to(torch.int16) if value.dtype == torch.int64 else value
-            for name, value in self._asdict().items()
-        }
-        write_atomically(path, safetensors.torch.save({name: value.contiguous() for name, value in small.items()}))
+        columns = self._asdict().items()
+        _save(path, {name: value.to(torch.int16) if value.dtype == torch.int64 else value for name, value in columns})
 
     @classmethod
     def load(cls, path: Path, images: int, n_outputs: int) -> SavedOutputs | None:
@@ -189,7 +188,7 @@ class TrainingOutputs(NamedTuple):
                 chances = outputs.probabilities
                 tensors[f"{role}.probabilities"] = chances.half() if role == "unmerged" else chances
                 tensors[f"{role}.novelty"] = outputs.novelty
-        write_atomically(path, safetensors.torch.save({name: value.contiguous() for name, value in tensors.items()}))
+        _save(path, tensors)
 
     @classmethod
     def load(cls, path: Path, images: int, model: Model) -> TrainingOutputs | None:
@@ -205,6 +204,10 @@ class TrainingOutputs(NamedTuple):
 
 
 _SIDES = ("view_i", "view_j", "winner")
+
+
+def _save(path: Path, tensors: dict[str, Tensor]) -> None:
+    write_atomically(path, safetensors.torch.save({name: value.contiguous() for name, value in tensors.items()}))
 
 
 def _training_outputs(tensors: dict[str, Tensor], role: str, images: int, n_outputs: int) -> Outputs:

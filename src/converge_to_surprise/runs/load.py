@@ -13,7 +13,7 @@ from ..model.cluster_model import UNCALIBRATED, CalibratedNetwork, Model
 from ..model.network import ClusterNetwork
 from ..search.snapshot import Networks
 from . import checkpoint
-from .annotations import TreeMarks, read_annotations, read_cut, saved_tree_marks
+from .annotations import TreeMarks, saved_annotations, saved_cut, saved_tree_marks
 from .checkpoint import check_snapshot
 from .features import load_encoder
 from .folder import RunFolder
@@ -34,13 +34,12 @@ def load_model(path: Path, n_clusters: int | None = None) -> Model:
         model = model_file.load(path)[0]
         return model if n_clusters is None else model.cut(n_clusters)
     run = RunFolder.open(path)
-    if not run.result.is_file() or not run.model.is_file():
-        raise ValueError(f"{path} is not finished: continue it with `cts resume {path}`")
-    identity = run.description().identity  # refuses a run of another version with a better message
-    model, _, _ = model_file.load(run.model)
+    run.check_finished(run.model)
+    run.description()  # refuses a run of another version with a better message
+    model = model_file.load(run.model)[0]
     if run.annotations.is_file():
-        model = replace(model, annotations=read_annotations(run.annotations, model.n_clusters, identity))
-        n_clusters = n_clusters or read_cut(run.annotations, model.levels, identity)
+        model = replace(model, annotations=saved_annotations(run, model.n_clusters))
+        n_clusters = n_clusters or saved_cut(run, model.levels)
     model = with_tree_marks(model, saved_tree_marks(run))
     return model if n_clusters is None else model.cut(n_clusters)
 

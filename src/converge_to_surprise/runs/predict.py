@@ -13,7 +13,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -45,13 +45,8 @@ class TableOptions:
     """What the table contains."""
 
     embedding: bool = False
-    min_confidence: float = 0.0
-    max_novelty: float = 1.0
+    limits: Limits = field(default_factory=Limits)
     threads: int = 0
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(self.min_confidence, self.max_novelty)
 
 
 @dataclass(frozen=True)
@@ -114,8 +109,7 @@ def predict(
     check_out(out)
     group = current()
     options.limits.check(model)
-    limits = (options.min_confidence, options.max_novelty)
-    job = [identity, source.identity, options.embedding, *limits, model.cut_at, group.size]
+    job = [identity, source.identity, options.embedding, *astuple(options.limits), model.cut_at, group.size]
     parts = [_Part(out, json.dumps(job), rank) for rank in range(group.size)]
     own = group.part(len(source), CHUNK)
     with errors_name(out):
@@ -150,7 +144,8 @@ def predict_as_worker(job: list[Any], options: dict[str, Any]) -> None:
     model = load_model(Path(wanted.run), wanted.n_clusters)
     data_dir = None if wanted.data_dir is None else Path(wanted.data_dir)
     source = Source.open(wanted.source, model.shape, wanted.split, data_dir, model.input)
-    predict(model, source, Path(wanted.out), TableOptions(**options), wanted.identity, lambda done, total: None)
+    given = TableOptions(**(options | {"limits": Limits(**options["limits"])}))
+    predict(model, source, Path(wanted.out), given, wanted.identity, lambda done, total: None)
 
 
 def model_identity(path: Path) -> str:

@@ -17,27 +17,29 @@ def read_result(path: Path) -> dict[str, Any]:
     result = read_json(path)
     if not isinstance(result, dict):
         raise ValueError(f"{path} is damaged: it is not a table of figures")
-    rows = result.get("clusters")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) and _has_figures(row) for row in rows):
-        raise ValueError(f"{path} is damaged: it does not list the clusters")
-    if not is_number(result.get("seconds")):
-        raise ValueError(f"{path} is damaged: it has no time")
-    if (inits := result.get("initializations")) is not None and not _are_initializations(inits):
-        raise ValueError(f"{path} is damaged: its initializations are not valid")
-    if not is_verdict(result.get("verdict")):
-        raise ValueError(f"{path} is damaged: it has no verdict")
-    if (merged := result.get("merge")) is not None and not (isinstance(merged, dict) and _are_levels(merged)):
-        raise ValueError(f"{path} is damaged: its levels are not valid")
-    if (tree := result.get("hypotheses")) is not None and not are_hypotheses(tree):
-        raise ValueError(f"{path} is damaged: its hypotheses are not valid")
+    inits, merged, tree = (result.get(name) for name in ("initializations", "merge", "hypotheses"))
+    sound = {
+        "it does not list the clusters": _are_clusters(result.get("clusters")),
+        "it has no time": is_number(result.get("seconds")),
+        "its initializations are not valid": inits is None or _are_initializations(inits),
+        "it has no verdict": is_verdict(result.get("verdict")),
+        "its levels are not valid": merged is None or _are_levels(merged),
+        "its hypotheses are not valid": tree is None or are_hypotheses(tree),
+    }
+    for problem, absent in sound.items():
+        if not absent:
+            raise ValueError(f"{path} is damaged: {problem}")
     for name in result.keys() - {"clusters", "order", "merge", "verdict", "initializations", "versions", "hypotheses"}:
         if result[name] is not None and not is_number(result[name]):
             raise ValueError(f"{path} is damaged: {name} is not a number")
     return result
 
 
-def _has_figures(row: dict[str, Any]) -> bool:
-    return is_number(row.get("nats")) and isinstance(row.get("size"), int) and row["size"] >= 0
+def _are_clusters(rows: object) -> bool:
+    return isinstance(rows, list) and all(
+        isinstance(row, dict) and is_number(row.get("nats")) and isinstance(row.get("size"), int) and row["size"] >= 0
+        for row in rows
+    )
 
 
 def are_hypotheses(value: object) -> bool:
@@ -71,11 +73,11 @@ def is_verdict(value: object) -> bool:
     return all(isinstance(found, list) and all(isinstance(text, str) for text in found) for found in lists)
 
 
-def _are_levels(merged: dict[str, Any]) -> bool:
+def _are_levels(merged: object) -> bool:
+    if not isinstance(merged, dict) or not isinstance(merged.get("n_clusters"), int):
+        return False
     levels = merged.get("levels")
     if not isinstance(levels, list) or not isinstance(merged.get("steps"), list):
-        return False
-    if not isinstance(merged.get("n_clusters"), int):
         return False
     return all(isinstance(level, list) and len(level) == 5 and all(map(is_number, level)) for level in levels)
 

@@ -20,7 +20,7 @@ from ..config.presets import canonical
 from ..config.storage import write_json
 from ..data import datasets
 from ..data.datasets import Dataset
-from ..data.near_duplicates import near_duplicates
+from ..data.near_duplicates import near_duplicates, write_duplicates
 from ..data.store import ImageStore, fingerprint
 from ..distributed import launch
 from ..distributed.errors import WorkerLost
@@ -40,7 +40,6 @@ from . import checkpoint
 from .annotations import saved_tree_marks
 from .checkpoint import check_position, check_snapshot
 from .deepening import earlier_tree
-from .duplicates import write_duplicates
 from .features import Prepared, prepare_again, save_projection
 from .folder import Description, RunFolder
 from .interruption import Interruption, interruptible
@@ -119,12 +118,6 @@ def _search(store: ImageStore, config: Config, prepared: Prepared | None) -> Res
     return Restarts(prepared.items, config, encoder=prepared.encoder, statistics=prepared.statistics)
 
 
-def _prepared(store: ImageStore, description: Description) -> Prepared | None:
-    """The stored features of a run that was begun before."""
-    recipe = description.recipe
-    return None if recipe is None else prepare_again(store, recipe, description.config.threads)
-
-
 def reopen(run: RunFolder, dataset: Dataset) -> tuple[Restarts, list[str]]:
     """The search of an earlier session at its last checkpoint, and warnings about damaged newer ones."""
     description = run.description()
@@ -132,7 +125,7 @@ def reopen(run: RunFolder, dataset: Dataset) -> tuple[Restarts, list[str]]:
         raise ValueError(f"{dataset.name} does not hold the images that {run.path} was begun with")
     devices.check(description.config.device)
     check_network(description.config, description.shape[0])
-    search = _search(dataset.train, description.config, _prepared(dataset.train, description))
+    search = _search(dataset.train, description.config, prepare_again(dataset.train, description))
     snapshot, problems = checkpoint.load_newest(run.checkpoints, description.identity)
     if snapshot is not None:
         with fits_run(run):
@@ -291,12 +284,11 @@ def _finish(run: RunFolder, search: Restarts, dataset: Dataset) -> Finished:
 def train_as_worker(description: dict[str, Any]) -> None:
     """Take part in the training of the first process, from its state on."""
     run = Description.parse(description)
-    data_dir = None if run.data_dir is None else Path(run.data_dir)
     reading = replace(run.reading, pictures=None)
-    store = datasets.load(run.source, data_dir, reading, shape=run.shape).train
+    store = datasets.load(run.source, run.local_data, reading, shape=run.shape).train
     if fingerprint(store.images) != run.fingerprint:
         raise ValueError(f"{run.source} does not hold the same images here as for the first process")
-    search = _search(store, run.config, _prepared(store, run))
+    search = _search(store, run.config, prepare_again(store, run))
     search.keep = KEEP
     search.restore(Snapshot.from_bytes(current().broadcast()))
     for _ in search.run():

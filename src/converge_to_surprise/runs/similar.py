@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from ..config.storage import csv_bytes, read_csv, write_atomically
@@ -87,10 +86,7 @@ class TrainingImages(NamedTuple):
         """The clusters of training images at these positions (n,), with the cut, merges and noise marks of the run."""
         finer = self.model.active is self.model.unmerged
         winner = (self.outputs.subcluster if finer else self.outputs.winner)[images]
-        empty = torch.zeros(len(winner), self.model.active.network.n_outputs)
-        return self.model.interpret(
-            Outputs(winner, winner, winner, empty, empty[:, :0], torch.full((len(winner),), torch.nan))
-        ).cluster
+        return self.model.interpret(Outputs.of_labels(winner, self.model.active.network.n_outputs)).cluster
 
     def cluster_name(self, number: int) -> str:
         """A cluster as a person knows it."""
