@@ -47,36 +47,39 @@ def test_tiny_outputs_are_dissolved_where_they_are_confused() -> None:
     assert boundary_tree(table).groups(2) == [0, 1, 1]
 
 
-def two_heads(strengths: tuple[float, float]) -> tuple[list[MergeTree], torch.Tensor, np.ndarray]:
-    """Two heads with three outputs each, and the strengths of their splits into two and into three."""
+def three_heads(*strengths: tuple[float, float]) -> tuple[list[MergeTree], torch.Tensor, np.ndarray]:
+    """Heads with three outputs each, and the strengths of their splits into two and into three."""
     table = np.diag([30.0, 30.0, 40.0]) + 1
     labels = np.repeat(np.arange(3), (30, 30, 40))
     tree = boundary_tree(table)
-    steps = [step._replace(strength=value) for step, value in zip(tree.steps, strengths[::-1], strict=True)]
-    trees = [tree._replace(steps=steps), tree._replace(steps=[step._replace(strength=0.1) for step in steps])]
-    return trees, torch.from_numpy(np.stack([table, table])).long(), np.stack([labels, labels], 1)
+    trees = [
+        tree._replace(steps=[step._replace(strength=value) for step, value in zip(tree.steps, own[::-1], strict=True)])
+        for own in strengths
+    ]
+    return trees, torch.from_numpy(np.stack([table] * 3)).long(), np.stack([labels] * 3, 1)
 
 
-def test_as_many_sub_clusters_as_hold_in_a_head() -> None:
-    three = merge_node(*two_heads((0.95, 0.9)))
+def test_as_many_sub_clusters_as_hold_in_most_heads() -> None:
+    three = merge_node(*three_heads((0.9, 0.1), (0.95, 0.9), (0.95, 0.85)))
     assert three is not None
     assert sorted(three.groups) == [0, 1, 2]
     assert three.groups[2] == 0  # the largest
     assert three.agreement == pytest.approx(1.0)
-    assert three.head == 0  # in the other one nothing holds
+    assert three.head == 1  # they do not hold in the first one
     assert three.splits.into.shape == (2, 3)
-    two = merge_node(*two_heads((0.95, 0.7)))
+    two = merge_node(*three_heads((0.9, 0.1), (0.95, 0.9), (0.95, 0.7)))
     assert two is not None
     assert max(two.groups) == 1
-    assert two.head == 0
+    assert two.splits.into.shape == (1, 3)
 
 
-def test_where_nothing_holds_the_best_two_are_tried() -> None:
-    trees, near, labels = two_heads((0.7, 0.6))
-    found = merge_node(trees[::-1], near, labels)
-    assert found is not None
-    assert max(found.groups) == 1
-    assert found.splits.into.shape == (1, 3)
+def test_two_sub_clusters_are_those_of_a_head_in_which_they_hold() -> None:
+    one = merge_node(*three_heads((0.7, 0.6), (0.7, 0.6), (0.9, 0.6)))
+    assert one is not None
+    assert (max(one.groups), one.head) == (1, 2)
+    none = merge_node(*three_heads((0.7, 0.6), (0.7, 0.6), (0.8, 0.6)))
+    assert none is not None
+    assert (max(none.groups), none.head) == (1, 0)
 
 
 def test_a_node_in_one_output_is_one_group() -> None:

@@ -54,13 +54,14 @@ def top_splits(tree: MergeTree, n_children: int) -> Splits:
 def strength_of(splits: Splits, head: int, sides: Tensor, near: Tensor) -> float:
     """The strength of the weakest of a head's splits for some images and those that look like them.
 
-    ``sides``: the outputs of both views of all images under every head (n, 2, heads); ``near``: neighbors of the first
-    of them, which are the images that are tested. (q, k)
+    ``sides``: the outputs of both views under every head, of the images that are tested and then of those of the search
+    (n, 2, heads); ``near``: neighbors of those that are tested. (q, k)
     """
-    own = sides[: len(near), 0]
+    tested = len(near)
     chosen = near[:, : width(len(sides), len(splits.into) + 1)]
-    pairs = own[:, head].repeat_interleave(chosen.shape[1]), sides[chosen.flatten(), 1, head]
+    pairs = sides[:tested, 0, head].repeat_interleave(chosen.shape[1]), sides[chosen.flatten(), 1, head]
     joint: Table = surprise.joint_counts(*pairs, OUTPUTS).double().numpy()
-    others = np.delete(own.numpy(), head, axis=1)
-    kept = crossing(splits, joint + joint.T) * np.maximum(0, reproduced(splits, own[:, head].numpy(), others))
-    return float(kept.min())
+    own, others = sides[:, 0, head].numpy(), np.delete(sides[:, 0].numpy(), head, axis=1)
+    # With few images that are tested, those of the search say which side an output of another head is on.
+    again = reproduced(splits, own, others, [(slice(tested, None), slice(tested))])
+    return float((crossing(splits, joint + joint.T) * np.maximum(0, again)).min())

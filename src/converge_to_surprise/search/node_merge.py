@@ -18,6 +18,7 @@ from ..config import Merge
 from ..core import surprise
 from ..core.metrics import Labels
 from ..model.merge_tree import HOLDS, MergeTree
+from .granularity import median_strength
 from .merge import build_merge_tree, grouped, head_agreement
 from .node_alike import top_splits
 from .splits import Splits
@@ -54,8 +55,8 @@ def boundary_tree(joint: Table) -> MergeTree:
 
 
 def merge_node(trees: list[MergeTree], neighbor_counts: Tensor, labels: Labels) -> Merged | None:
-    """As many sub-clusters as hold in a head, and of the heads in which they do the one that divides best; 2 if no head
-    has any that hold; None if every head puts all images into one.
+    """As many sub-clusters as hold by the median over the heads, 2 if not even those do, and of the heads in which they
+    hold (of all, if there is none) the one that divides best; None if every head puts all images into one.
 
     ``trees``: of each head, with the strength of the weakest split so far; ``neighbor_counts``: co-assignments of
     neighbors (heads, K, K); ``labels``: the outputs of the node's images under each head. (n, heads)
@@ -63,7 +64,7 @@ def merge_node(trees: list[MergeTree], neighbor_counts: Tensor, labels: Labels) 
     most = max(tree.n_clusters for tree in trees)
     if most < 2:
         return None
-    n_children = max((n for n in range(2, most + 1) if _holding(trees, n)), default=2)
+    n_children = max((n for n in range(2, most + 1) if median_strength(trees, n) >= HOLDS), default=2)
     able = [head for head, tree in enumerate(trees) if tree.n_clusters >= n_children]
     agreement = head_agreement(trees, labels, n_children)
 

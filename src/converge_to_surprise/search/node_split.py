@@ -93,7 +93,7 @@ def try_node(
 
 
 def _merged(bank: ViewBank, heads: NodeHeads, node: int, images: NodeImages, config: Config) -> Merged | None:
-    """The selected head and its sub-clusters: as many as hold in a head, 2 if not even those do."""
+    """The selected head and its sub-clusters: as many as hold, 2 if not even those do."""
     near, tables = _pair_tables(bank, heads, node, images, config.seed)
     sides = heads.labels(node, bank.plain[images.rows])
     trees = with_strengths([boundary_tree(table) for table in tables], sides, images.alike)
