@@ -33,7 +33,6 @@ from converge_to_surprise.model import model_file
 from converge_to_surprise.model.cluster_model import Model
 from converge_to_surprise.model.hierarchy import Hierarchy, Node
 from converge_to_surprise.search.hypotheses import LEVEL, RoundRequest, Searched, next_round
-from converge_to_surprise.search.node_split import MIN_BOUNDARY
 
 PAIRED = 100
 """Images of each group whose views are paired anew, at most."""
@@ -84,7 +83,7 @@ def measure(rounds: int, nodes: str, saved: Path | None) -> dict[str, Any]:
         by_round.append([node.log_p for node in tried])
         rejected += sum(value <= np.log(LEVEL) for value in corrected)
         holding = zip(corrected, tried, strict=True)
-        splits += sum(value <= np.log(LEVEL) and node.boundary >= MIN_BOUNDARY for value, node in holding)
+        splits += sum(value <= np.log(LEVEL) and node.outcome == "split" for value, node in holding)
         print(f"{number + 1} rounds, {sum(map(len, by_round))} tests: {rejected} reject, {splits} split", flush=True)
     save_p_values(nodes, by_round)
     logs = np.concatenate(by_round)

@@ -258,4 +258,9 @@ def test_every_outcome_has_its_sentence() -> None:
     outcomes = ("split", "by hand", "too few images", "one group", "no surprise", "weak boundary")
     sentences = {why(node._replace(outcome=outcome)) for outcome in outcomes}  # type: ignore[arg-type]
     assert len(sentences) == 6
+    weak = node._replace(outcome="weak boundary", needed=0.5)
+    assert "(boundary 0.40 of 1; 0.50 is needed)" in why(weak._replace(boundary=0.4, strength=0.9))
+    assert "(strength 0.70 of 1; 0.84 is needed)" in why(weak._replace(boundary=0.8, strength=0.7))
+    assert "look alike" in why(node._replace(strength=0.9))
+    assert "look alike" not in why(node)  # a model of before it was asked for
     assert all(sentence[0].isupper() and sentence.endswith(".") for sentence in sentences)

@@ -42,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def every_split(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Small rounds that accept every split, so that there are several; they can be interrupted after some of them."""
-    for name, value in (("LEVEL", 1.0), ("MIN_BOUNDARY", -1.0), ("STORED_BOUNDARY", -1.0)):
+    for name, value in (("LEVEL", 1.0), ("MIN_BOUNDARY", -1.0), ("STORED_BOUNDARY", -1.0), ("HOLDS", -1.0)):
         monkeypatch.setattr(hypotheses, name, value)
     monkeypatch.setattr(hypotheses, "MIN_SEARCHED", 8)
     monkeypatch.setattr(hypotheses, "MIN_HELD_OUT", 1)

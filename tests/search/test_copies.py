@@ -87,3 +87,19 @@ def test_without_copies_neighbors_are_the_nearest_points() -> None:
 def test_one_picture_alone_has_its_copies_as_neighbors() -> None:
     points = cloud(1, 40)
     assert torch.equal(copies.neighbors_beyond(points, torch.zeros(40).long(), 5, SEARCH), SEARCH(points, 5))
+
+
+def test_neighbors_outside_are_the_nearest_of_other_groups() -> None:
+    generator = torch.Generator().manual_seed(4)
+    points, groups = torch.rand(60, 3, generator=generator), torch.randint(12, (60,), generator=generator)
+    found = copies.neighbors_outside(points, groups, 5, SEARCH)
+    for image, near in enumerate(found.tolist()):
+        others = [k for k in range(60) if groups[k] != groups[image]]
+        others.sort(key=lambda k: float((points[k] - points[image]).norm()))
+        assert near == others[:5]
+
+
+def test_large_groups_are_no_copies() -> None:
+    groups = torch.tensor([0] * 13 + [13] * 12 + [25])
+    found = copies.small_groups(groups)
+    assert found.tolist() == [*range(13), *[13] * 12, 25]

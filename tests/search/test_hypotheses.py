@@ -80,6 +80,16 @@ def test_the_search_does_not_see_held_out_images(searched: Searched, monkeypatch
     assert held | set(seen) == set(range(len(searched.numbers)))
 
 
+def test_copies_are_held_out_together(searched: Searched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three in a row are copies: the search must not see what tests it."""
+    items, _ = tree_items()
+    copies = torch.arange(len(items)) // 3 * 3
+    monkeypatch.setattr(hypotheses, "view_bank", lambda *_: searched.bank._replace(copies=copies))
+    held = Searched.of(tree_model(items), items).held_out.reshape(-1, 3)
+    assert (held == held[:, :1]).all()
+    assert 0.2 < held[:, 0].float().mean() < 0.4
+
+
 def test_rounds_in_two_calls_are_the_rounds_of_one(searched: Searched, tree: Hierarchy) -> None:
     first = list(deepen(searched, RoundRequest(1)))[-1]
     assert first.rounds == 1
@@ -110,21 +120,25 @@ def test_by_hand_a_cluster_is_split_that_the_run_would_not_split(searched: Searc
 
 
 @pytest.mark.parametrize(
-    ("children", "p", "boundary", "outcome"),
+    ("children", "p", "boundary", "strength", "outcome"),
     [
-        (2, 1e-4, 0.9, "split"),
-        (2, 0.02, 0.9, "no surprise"),
-        (2, 1e-4, 0.4, "weak boundary"),
-        (1, 1.0, 0.0, "one group"),
+        (2, 1e-4, 0.9, 0.9, "split"),
+        (2, 0.02, 0.9, 0.9, "no surprise"),
+        (2, 1e-4, 0.4, 0.9, "weak boundary"),
+        (2, 1e-4, 0.9, 0.8, "weak boundary"),
+        (1, 1.0, 0.0, 0.0, "one group"),
     ],
 )
-def test_a_split_needs_both_surprise_and_a_boundary(children: int, p: float, boundary: float, outcome: str) -> None:
-    assert judged(NodeTrial(children, 0, [], 1.0, math.log(p), boundary, 1.0)) == outcome
+def test_a_split_needs_surprise_a_boundary_and_strength(
+    children: int, p: float, boundary: float, strength: float, outcome: str
+) -> None:
+    trial = NodeTrial(children, 0, [], 1.0, math.log(p), boundary, 1.0, 0.5, strength)
+    assert judged(trial) == outcome
 
 
 def test_stored_features_need_a_stronger_boundary(searched: Searched, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their views are augmented as in training only."""
-    monkeypatch.setattr(hypotheses, "try_node", lambda *_: NodeTrial(2, 0, [0, 1] * 4, 1.0, -50.0, 0.6, 1.0))
+    monkeypatch.setattr(hypotheses, "try_node", lambda *_: NodeTrial(2, 0, [0, 1] * 4, 1.0, -50.0, 0.6, 1.0, 0.5, 0.9))
     assert {node.outcome for node in hypotheses.next_round(searched, Hierarchy(), RoundRequest()).nodes} == {
         "weak boundary"
     }

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from converge_to_surprise.search.node_merge import CLEAR_BOUNDARY, boundaries, boundary_tree, merge_node
+from converge_to_surprise.model.merge_tree import MergeTree
+from converge_to_surprise.search.node_merge import boundaries, boundary_tree, merge_node
 
 
 def slow_phi(table: np.ndarray, a: int, b: int) -> float:
@@ -36,7 +37,7 @@ def test_the_weakest_boundary_is_given_up_first() -> None:
     tree = boundary_tree(table)
     assert tree.n_clusters == 3
     assert {tree.steps[0].into, tree.steps[0].merged} == {0, 1}
-    assert tree.steps[0].strength < CLEAR_BOUNDARY < tree.steps[1].strength
+    assert tree.steps[0].strength < 0.65 < tree.steps[1].strength
     assert tree.groups(2)[:3] in ([0, 0, 2], [1, 1, 2])
 
 
@@ -46,26 +47,42 @@ def test_tiny_outputs_are_dissolved_where_they_are_confused() -> None:
     assert boundary_tree(table).groups(2) == [0, 1, 1]
 
 
-def labels_and_tables(crossed: float) -> tuple[np.ndarray, torch.Tensor, np.ndarray]:
-    """Two heads with three outputs each, of which the first two are crossed by this fraction of the pairs."""
-    table = np.diag([30.0, 30.0, 40.0])
-    table[0, 1] = table[1, 0] = 30 * crossed
-    table[0, 0] = table[1, 1] = 30 * (1 - crossed)
+def three_heads(*strengths: tuple[float, float]) -> tuple[list[MergeTree], torch.Tensor, np.ndarray]:
+    """Heads with three outputs each, and the strengths of their splits into two and into three."""
+    table = np.diag([30.0, 30.0, 40.0]) + 1
     labels = np.repeat(np.arange(3), (30, 30, 40))
-    return np.stack([table, table]), torch.from_numpy(np.stack([table, table])).long(), np.stack([labels, labels], 1)
+    tree = boundary_tree(table)
+    trees = [
+        tree._replace(steps=[step._replace(strength=value) for step, value in zip(tree.steps, own[::-1], strict=True)])
+        for own in strengths
+    ]
+    return trees, torch.from_numpy(np.stack([table] * 3)).long(), np.stack([labels] * 3, 1)
 
 
-def test_as_many_sub_clusters_as_have_a_clear_boundary() -> None:
-    clear = merge_node(*labels_and_tables(0.02))
-    assert clear is not None
-    assert sorted(clear.groups) == [0, 1, 2]
-    assert clear.groups[2] == 0  # the largest
-    assert clear.agreement == pytest.approx(1.0)
-    weak = merge_node(*labels_and_tables(0.4))
-    assert weak is not None
-    assert weak.groups == [0, 0, 1]
+def test_as_many_sub_clusters_as_hold_in_most_heads() -> None:
+    three = merge_node(*three_heads((0.9, 0.1), (0.95, 0.9), (0.95, 0.85)))
+    assert three is not None
+    assert sorted(three.groups) == [0, 1, 2]
+    assert three.groups[2] == 0  # the largest
+    assert three.agreement == pytest.approx(1.0)
+    assert three.head == 1  # they do not hold in the first one
+    assert three.splits.into.shape == (2, 3)
+    two = merge_node(*three_heads((0.9, 0.1), (0.95, 0.9), (0.95, 0.7)))
+    assert two is not None
+    assert max(two.groups) == 1
+    assert two.splits.into.shape == (1, 3)
+
+
+def test_two_sub_clusters_are_those_of_a_head_in_which_they_hold() -> None:
+    one = merge_node(*three_heads((0.7, 0.6), (0.7, 0.6), (0.9, 0.6)))
+    assert one is not None
+    assert (max(one.groups), one.head) == (1, 2)
+    none = merge_node(*three_heads((0.7, 0.6), (0.7, 0.6), (0.8, 0.6)))
+    assert none is not None
+    assert (max(none.groups), none.head) == (1, 0)
 
 
 def test_a_node_in_one_output_is_one_group() -> None:
     table = np.diag([30.0, 0.0])
-    assert merge_node(table[None], torch.from_numpy(table)[None].long(), np.zeros((30, 1), dtype=np.int64)) is None
+    none = torch.from_numpy(table)[None].long()
+    assert merge_node([boundary_tree(table)], none, np.zeros((30, 1), dtype=np.int64)) is None

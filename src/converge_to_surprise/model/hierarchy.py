@@ -73,6 +73,9 @@ class Node(NamedTuple):
     """The fraction that independent views with the same shares of sub-clusters would give."""
     needed: float = 0.0
     """phi that the weakest boundary had to reach."""
+    strength: float = 0.0
+    """Of the weakest split between the sub-clusters, for held-out images and those that look like them; 0 in models of
+    before it was asked for."""
 
     @property
     def is_split(self) -> bool:

@@ -74,7 +74,16 @@ def _node(data: Any, known: set[Path]) -> Node:
     require(node.path in known and node.outcome in get_args(Outcome), "node")
     counts = (node.round, node.images, node.held_out, node.n_children)
     require(all(is_count(value) and value >= 0 for value in counts) and node.round >= 1, "node")
-    measures = (node.log_p, node.boundary, node.agreement, node.nats, node.surprise, node.orderliness, node.needed)
+    measures = (
+        node.log_p,
+        node.boundary,
+        node.agreement,
+        node.nats,
+        node.surprise,
+        node.orderliness,
+        node.needed,
+        node.strength,
+    )
     require(all(is_number(value) for value in measures), "node")
     require(all(is_number(value) and 0 <= value <= 1 for value in (node.views_agree, node.by_chance)), "node")
     return node

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from ..core.metrics import normalized_mutual_information
 from ..model.hierarchy import Hierarchy, Node, Path
 from ..model.hierarchy_data import node_data
+from ..model.merge_tree import HOLDS
 
 Classes = npt.NDArray[np.int64]
 
@@ -83,15 +84,19 @@ def why(node: Node) -> str:
         return f"Not searched: {node.images} images are too few to find parts and to test them."
     if node.outcome == "one group":
         return "Not split: every attempt to divide it put all of its images together."
-    counted, held = _counted(node), _held(node)
+    counted, held, alike = _counted(node), _held(node), _alike(node)
     if node.outcome == "no surprise":
         return f"Not split: the parts may be an accident. {counted}: no more than luck allows."
     if node.outcome == "weak boundary":
         changing = f"But slightly turned or cropped, too many change sides ({held})."
+        if node.boundary >= node.needed > 0:
+            changing = f"But other images that look nearly like them are too often in another part{alike}."
         return f"Not split: its images do differ, but gradually. {counted}. {changing}"
     if node.outcome == "by hand":
         return f"Split into {node.n_children} parts by hand. {counted}; {held}. The run itself asks for p below 0.01."
     staying = f"Turned or cropped, the images stay on their side ({held})."
+    if alike:
+        staying += f" Images that look alike are nearly always in the same part{alike}."
     return f"Split into {node.n_children} parts. {counted}: far more than luck allows. {staying}"
 
 
@@ -108,6 +113,10 @@ def _counted(node: Node) -> str:
 def _held(node: Node) -> str:
     needed = f"; {node.needed:.2f} is needed" if node.needed > 0 else ""
     return f"boundary {node.boundary:.2f} of 1{needed}"
+
+
+def _alike(node: Node) -> str:
+    return f" (strength {node.strength:.2f} of 1; {HOLDS:.2f} is needed)" if node.strength else ""
 
 
 def p_text(log_p: float) -> str:

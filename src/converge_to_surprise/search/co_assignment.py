@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -46,6 +47,21 @@ def widths(images: int) -> list[int]:
     steps = itertools.count()
     smaller = itertools.takewhile(lambda width: width < widest, (round(NARROWEST * STEP**step) for step in steps))
     return [*smaller, widest]
+
+
+def width(images: int, n_clusters: int) -> int:
+    """The number of neighbors for so many clusters among so many images.
+
+    >>> width(300, 2), width(300, 15)
+    (15, 8)
+    """
+    found = widths(images)
+    return found[_place(found, images, n_clusters)]
+
+
+def _place(found: Sequence[int], images: int, n_clusters: int) -> int:
+    wanted = max(1.0, min(found[-1], SHARE * images / n_clusters))
+    return int(np.abs(np.log(np.array(found) / wanted)).argmin())
 
 
 @dataclass(frozen=True)
@@ -91,8 +107,7 @@ class CoAssignments:
 
     def place(self, n_clusters: int) -> int:
         """The place of the width for so many clusters."""
-        wanted = max(1.0, min(self.widths[-1], SHARE * self.items / n_clusters))
-        return int(np.abs(np.log(np.array(self.widths) / wanted)).argmin())
+        return _place(self.widths, self.items, n_clusters)
 
     def at(self, n_clusters: int) -> Table:
         """The pairs at the width for so many clusters. (heads, K, K)"""

@@ -107,6 +107,27 @@ def neighbors_beyond(points: Tensor, groups: Tensor, count: int, search: Search)
     return found
 
 
+def small_groups(groups: Tensor) -> Tensor:
+    """The groups (N,) without those of more than ``MOST_COPIES`` images, each of which then is alone: so many are not
+    one picture but a kind of thing that varies little. (N,)
+    """
+    few = groups.bincount(minlength=len(groups))[groups] <= MOST_COPIES
+    return torch.where(few, groups, torch.arange(len(groups)))
+
+
+def neighbors_outside(points: Tensor, groups: Tensor, count: int, search: Search) -> Tensor:
+    """The nearest neighbors of every point (N, D) that are not of its group. (N, count)
+
+    Unlike ``neighbors_beyond`` it compares every point with every other: among few images whose groups are wrong, the
+    leader of a group must not stand for all of it. Fewer columns if there are few points; the members of a group come
+    last where too few are outside.
+    """
+    near = search(points, min(len(points) - 1, count + int(groups.bincount().max()) - 1))
+    own = groups[near] == groups[:, None]
+    outside = own.to(torch.uint8).argsort(dim=1, stable=True)[:, :count]
+    return near.gather(1, outside)
+
+
 def _distances(points: Tensor, near: Tensor, start: int, stop: int) -> Tensor:
     """Distances of a stretch of points from their neighbors. (stop - start, k)"""
     own = points[start:stop]

@@ -22,6 +22,7 @@ from ..core.conditional import NodeLabels
 from ..model.cluster_model import Model
 from ..model.confidence import sharpness_of
 from ..model.hierarchy import Hierarchy, Node, Outcome, Path, Split, path_text
+from ..model.merge_tree import HOLDS
 from .node_bank import ViewBank, view_bank
 from .node_heads import NodeHeads, NodeImages, train_heads
 from .node_split import MIN_BOUNDARY, STORED_BOUNDARY, NodeTrial, try_node
@@ -56,7 +57,9 @@ class Searched(NamedTuple):
             outputs = F.normalize(network.outputs(bank.plain.to(next(network.parameters()).device)), dim=-1).cpu()
         numbers = model.numbers[outputs.mean(1).argmax(-1)]
         drawn = torch.rand(len(numbers), generator=rng.torch_generator(model.config.seed, "held-out"))
-        return cls(model, bank, numbers, drawn < HELD_OUT, max(1, model.config.threads))
+        # The search must not see copies of what tests it.
+        held_out = (drawn < HELD_OUT)[bank.copies]
+        return cls(model, bank, numbers, held_out, max(1, model.config.threads))
 
     @property
     def clusters(self) -> int:
@@ -181,7 +184,7 @@ def judged(trial: NodeTrial, by_hand: bool = False, least: float = MIN_BOUNDARY)
         return "by hand"
     if trial.log_p > math.log(LEVEL):
         return "no surprise"
-    if trial.boundary < least:
+    if trial.boundary < least or trial.strength < HOLDS:
         return "weak boundary"
     return "split"
 
@@ -219,7 +222,7 @@ def _described(bank: ViewBank, tried: Tried, split: Split) -> Node:
         order = float(surprise.orderliness(surprise.joint_counts(*sides, trial.n_children)))
     return Node(
         path, number, len(rows), len(held_out), outcome, trial.n_children, trial.log_p, trial.boundary, trial.agreement,
-        nats, score, order, trial.views_agree, trial.by_chance,
+        nats, score, order, trial.views_agree, trial.by_chance, strength=trial.strength,
     )  # fmt: skip
 
 

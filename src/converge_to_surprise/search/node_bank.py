@@ -1,6 +1,7 @@
 """What a search for sub-clusters works on: features of both views of every image, plain and augmented.
 
 The features are those of the finished run's network, which stays as it is. So they are computed once for all rounds.
+Which images look alike, and which are copies of each other, does not depend on the network.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from ..core.views import make_views, to_float
 from ..model.inference import CHUNK
 from ..model.network import ClusterNetwork, channels_last
 from ..model.precision import exact
+from .copies import copy_groups, small_groups
+from .neighbors import Search, image_embedding
 
 COPIES = 6
 """Augmented copies of each view: all but the last for the search, the last for the test."""
@@ -36,6 +39,10 @@ class ViewBank(NamedTuple):
     """(n, 2, COPIES, D)"""
     wide: Tensor
     """Pairs augmented more strongly than in training, if the images are pixels. (n, WIDE, 2, D)"""
+    points: Tensor
+    """Points whose distance measures how different images look, by their edges or as stored. (n, d)"""
+    copies: Tensor
+    """The first image of the group of near-duplicates of each: itself for most. (n,)"""
 
     @property
     def mean(self) -> Tensor:
@@ -65,7 +72,15 @@ def view_bank(network: ClusterNetwork, images: Tensor, config: Config) -> ViewBa
         wide = wide_augmentation(images, config)
         strong.append(torch.stack([_features(network, part, config, wide, drawn) for _ in range(WIDE)], 1))
     network.train(training)
-    return ViewBank(positions, torch.cat(plain), torch.cat(usual), torch.cat(strong))
+    points = _points(images, positions, config)
+    groups = small_groups(copy_groups(points, Search(config.seed, max(1, config.threads))))
+    return ViewBank(positions, torch.cat(plain), torch.cat(usual), torch.cat(strong), points, groups)
+
+
+def _points(images: Tensor, positions: Tensor, config: Config) -> Tensor:
+    embedding = image_embedding(images, config, None)
+    chunks = (positions[start : start + CHUNK] for start in range(0, len(positions), CHUNK))
+    return torch.cat([embedding(images[chunk]) for chunk in chunks])
 
 
 def wide_augmentation(images: Tensor, config: Config) -> Augmentation:

@@ -45,6 +45,8 @@ class NodeImages(NamedTuple):
     """Neighbors of each, as places in ``rows``. (n, k)"""
     targets: Tensor
     """The cluster of the node's neighbor graph that each head imitates. (n, heads)"""
+    alike: Tensor
+    """Images that look most alike and are no copies of each, as places in ``rows``. (n, k)"""
 
 
 class NodeHeads(NamedTuple):

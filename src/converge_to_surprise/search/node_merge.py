@@ -3,7 +3,7 @@
 For two outputs a and b the phi coefficient of the 2x2 table of co-assignments measures the boundary between them: it is
 1 if the views of a pair are never on different sides and 0 if the sides are independent. The two with the weakest
 boundary are merged, repeatedly. Within a node few sub-clusters are expected, and any of them may be small, so the
-strength of boundaries alone decides, not the information that a split adds.
+strength of splits alone decides how many there are (``node_alike.py``), not the information that they add.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from torch import Tensor
 from ..config import Merge
 from ..core import surprise
 from ..core.metrics import Labels
-from ..model.merge_tree import MergeTree
+from ..model.merge_tree import HOLDS, MergeTree
+from .granularity import median_strength
 from .merge import build_merge_tree, grouped, head_agreement
+from .node_alike import top_splits
+from .splits import Splits
 
 Table = npt.NDArray[np.float64]
 
-CLEAR_BOUNDARY = 0.65
-"""phi of a boundary on the images of the search, where boundaries look stronger than they are."""
 MIN_FRACTION = 0.05
 """Sub-clusters with a smaller fraction of the views of their node are dissolved."""
 
@@ -36,6 +37,8 @@ class Merged(NamedTuple):
     """The sub-cluster of each of its outputs, the largest first."""
     agreement: float
     """Adjusted Rand index between the heads that have so many sub-clusters, mean over their pairs."""
+    splits: Splits
+    """Its splits that lead to the sub-clusters."""
 
 
 def boundaries(table: Table) -> Table:
@@ -47,22 +50,21 @@ def boundaries(table: Table) -> Table:
 
 
 def boundary_tree(joint: Table) -> MergeTree:
-    """The merges of a head from its co-assignments (K, K); their strength is phi of the boundary that is given up."""
+    """The merges of a head from its co-assignments (K, K), that of the weakest boundary first."""
     return build_merge_tree(joint, Merge(min_cluster_fraction=MIN_FRACTION), boundaries)
 
 
-def merge_node(tables: Table, neighbor_counts: Tensor, labels: Labels) -> Merged | None:
-    """As many sub-clusters as have a clear boundary in most heads, and the head that divides them best; 2 if not even
-    those have one; None if every head puts all images into one.
+def merge_node(trees: list[MergeTree], neighbor_counts: Tensor, labels: Labels) -> Merged | None:
+    """As many sub-clusters as hold by the median over the heads, 2 if not even those do, and of the heads in which they
+    hold (of all, if there is none) the one that divides best; None if every head puts all images into one.
 
-    ``tables``: co-assignments of each head (heads, K, K); ``neighbor_counts``: the same of neighbors alone; ``labels``:
-    the outputs of the node's images under each head. (n, heads)
+    ``trees``: of each head, with the strength of the weakest split so far; ``neighbor_counts``: co-assignments of
+    neighbors (heads, K, K); ``labels``: the outputs of the node's images under each head. (n, heads)
     """
-    trees = [boundary_tree(table) for table in tables]
     most = max(tree.n_clusters for tree in trees)
     if most < 2:
         return None
-    n_children = max((n for n in range(2, most + 1) if _holds(trees, n)), default=2)
+    n_children = max((n for n in range(2, most + 1) if median_strength(trees, n) >= HOLDS), default=2)
     able = [head for head, tree in enumerate(trees) if tree.n_clusters >= n_children]
     agreement = head_agreement(trees, labels, n_children)
 
@@ -70,19 +72,17 @@ def merge_node(tables: Table, neighbor_counts: Tensor, labels: Labels) -> Merged
         information = surprise.mutual_information(grouped(neighbor_counts[head], trees[head].groups(n_children)))
         return float(information) * float(agreement[head].mean())
 
-    head = max(able, key=lambda h: (quality(h), -h))
-    merged = np.array(trees[head].groups(n_children))
+    head = max(_holding(trees, n_children) or able, key=lambda h: (quality(h), -h))
+    tree = trees[head]
+    merged = np.array(tree.groups(n_children))
     sizes = np.bincount(merged[labels[:, head]], minlength=len(merged))
-    order = sorted(trees[head].representatives(n_children), key=lambda output: (-sizes[output], output))
+    order = sorted(tree.representatives(n_children), key=lambda output: (-sizes[output], output))
     # Outputs that never won join the largest sub-cluster.
     groups = [order.index(group) if group in order else 0 for group in merged.tolist()]
     pairs = agreement[np.ix_(able, able)][np.triu_indices(len(able), 1)]
-    return Merged(head, groups, float(pairs.mean()) if len(pairs) else 0.0)
+    return Merged(head, groups, float(pairs.mean()) if len(pairs) else 0.0, top_splits(tree, n_children))
 
 
-def _holds(trees: list[MergeTree], n_children: int) -> bool:
-    """Whether the weakest boundary is clear, by the median over the heads that have so many sub-clusters: at least
-    two of them, or the only head.
-    """
-    strengths = [tree.strength(n_children) for tree in trees if tree.n_clusters >= n_children]
-    return len(strengths) >= min(2, len(trees)) and float(np.median(strengths)) >= CLEAR_BOUNDARY
+def _holding(trees: list[MergeTree], n_children: int) -> list[int]:
+    """The heads in which so many sub-clusters hold."""
+    return [h for h, tree in enumerate(trees) if tree.n_clusters >= n_children and tree.strength(n_children) >= HOLDS]

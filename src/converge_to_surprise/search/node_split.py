@@ -1,9 +1,10 @@
 """Is a node one thing or several? Merge its outputs, test what is left on images held out from the search.
 
-A split is accepted if two things hold on held-out images. The views agree on sub-clusters more often than independent
-views would (the exact test of ``core/conditional.py``): this rejects H1. And the boundary holds under stronger
-augmentation than in training: the views of an image also share what varies without steps, as the slant of handwriting,
-so that in large nodes H1 alone is nearly always rejected.
+A split is accepted if three things hold on held-out images. The views agree on sub-clusters more often than independent
+views would (the exact test of ``core/conditional.py``): this rejects H1. The boundary holds under stronger augmentation
+than in training: the views of an image also share what varies without steps, as the slant of handwriting, so that in
+large nodes H1 alone is nearly always rejected. And images that look alike are on the same side, in as many pairs as the
+first search asks of its own splits (``node_alike.py``): the views also share what tells one patient from another.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from torch import Tensor
 from ..config import Config
 from ..core import rng, surprise
 from ..core.conditional import log_p_value
+from .node_alike import alike, strength_of, with_strengths
 from .node_bank import COPIES, ViewBank
 from .node_heads import OUTPUTS, NodeHeads, NodeImages
-from .node_merge import Merged, boundaries, merge_node
+from .node_merge import Merged, boundaries, boundary_tree, merge_node
 
 PAIRS = 2_000
 """Pairs of each kind that test the boundaries of a node, at most."""
@@ -48,6 +50,8 @@ class NodeTrial(NamedTuple):
     """Fraction of the held-out images whose views agree on the sub-cluster."""
     by_chance: float = 1.0
     """The fraction that independent views with the same shares would give."""
+    strength: float = 0.0
+    """Of the weakest split between its sub-clusters, for held-out images and those that look like them."""
 
 
 NOTHING = NodeTrial(1, 0, [0] * OUTPUTS, 0.0, 0.0, 0.0, 1.0)
@@ -72,6 +76,9 @@ def try_node(
     wide = grouped(bank.wide[held_out]).flatten(0, 1)
     joint = surprise.joint_counts(wide[:, 0], wide[:, 1], children).double().numpy()
     weakest = boundaries((joint + joint.T) / 2)[np.triu_indices(children, 1)].min()
+    everything = torch.cat([held_out, images.rows])
+    sides = heads.labels(node, bank.plain[everything])
+    near = alike(bank, everything, config)[: len(held_out)]
     return NodeTrial(
         children,
         found.head,
@@ -81,14 +88,17 @@ def try_node(
         float(weakest),
         float(surprise.agreement(counts)),
         float((counts.first.double() * counts.second.double()).sum()) / counts.total**2,
+        strength_of(found.splits, found.head, sides, near),
     )
 
 
 def _merged(bank: ViewBank, heads: NodeHeads, node: int, images: NodeImages, config: Config) -> Merged | None:
-    """The selected head and its sub-clusters: as many as hold a boundary in most heads, 2 if not even those do."""
+    """The selected head and its sub-clusters: as many as hold, 2 if not even those do."""
     near, tables = _pair_tables(bank, heads, node, images, config.seed)
+    sides = heads.labels(node, bank.plain[images.rows])
+    trees = with_strengths([boundary_tree(table) for table in tables], sides, images.alike)
     labels = heads.labels(node, bank.mean[images.rows]).numpy()
-    return merge_node(tables, near, labels)
+    return merge_node(trees, near, labels)
 
 
 def _pair_tables(

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..config import Config
 from .graph_start import UNASSIGNED, cluster_graph
 from .neighbors import Whitening, exact_neighbors
+from .node_alike import alike
 from .node_bank import ViewBank
 from .node_heads import OUTPUTS, NodeImages
 
@@ -31,4 +32,4 @@ def node_images(bank: ViewBank, rows: Tensor, node: int, config: Config, threads
     graph = replace(config, relaxed=replace(config.relaxed, heads=HEADS, resolutions=RESOLUTIONS))
     found = cluster_graph(near, torch.arange(len(rows)), graph, node)
     targets = torch.where(found < OUTPUTS, found, UNASSIGNED)
-    return NodeImages(rows, near[:, :NEIGHBORS], targets)
+    return NodeImages(rows, near[:, :NEIGHBORS], targets, alike(bank, rows, config))

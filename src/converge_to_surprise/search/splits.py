@@ -15,6 +15,7 @@ clusterings are nested, and each has the strength of the branch that would be gi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,11 @@ from ..model.merge_tree import MergeStep, MergeTree
 
 Floats = npt.NDArray[np.float64]
 Sides = npt.NDArray[np.bool_]
+
+
+Fold = tuple[slice, slice]
+"""Images on which is counted which side the outputs of another head are on, and images on which phi is."""
+HALVES: tuple[Fold, ...] = ((slice(1, None, 2), slice(0, None, 2)), (slice(0, None, 2), slice(1, None, 2)))
 
 
 class Splits(NamedTuple):
@@ -54,27 +60,30 @@ def crossing(splits: Splits, table: Floats) -> Floats:
     return _phi((rows[0] * a).sum(1), (rows[0] * b).sum(1), (rows[1] * a).sum(1), (rows[1] * b).sum(1))
 
 
-def reproduced(splits: Splits, own: Labels, others: Labels) -> Floats:
+def reproduced(splits: Splits, own: Labels, others: Labels, folds: Sequence[Fold] = HALVES) -> Floats:
     """phi of each split with what the other heads say of it, mean over them; 1 without other heads. (splits,)
 
     ``own``: the output of some images under this head (n,); ``others``: under each other head (n, heads - 1).
     """
     if not others.shape[1]:
         return np.ones(len(splits.into))
-    found: Floats = np.mean([_reproduced(splits, own, column) for column in others.T], axis=0)
+    found: Floats = np.mean([_reproduced(splits, own, column, folds) for column in others.T], axis=0)
     return found
 
 
-def _reproduced(splits: Splits, own: Labels, other: Labels) -> Floats:
+def _reproduced(splits: Splits, own: Labels, other: Labels, folds: Sequence[Fold]) -> Floats:
     other = np.unique(other, return_inverse=True)[1]
     shape = (splits.into.shape[1], int(other.max()) + 1)
-    halves = []
-    for half in (slice(0, None, 2), slice(1, None, 2)):
+
+    def counted(some: slice) -> tuple[Floats, Floats]:
         table = np.zeros(shape)
-        np.add.at(table, (own[half], other[half]), 1)
-        halves.append((splits.into @ table, splits.merged @ table))  # (splits, outputs of the other head) each
+        np.add.at(table, (own[some], other[some]), 1)
+        return splits.into @ table, splits.merged @ table  # (splits, outputs of the other head) each
+
     counts = np.zeros((4, len(splits.into)))
-    for (into, merged), (told_into, told_merged) in ((halves[0], halves[1]), (halves[1], halves[0])):
+    for told, tested in folds:
+        told_into, told_merged = counted(told)
+        into, merged = counted(tested)
         side = told_into > told_merged
         counts += [
             np.where(side, into, 0).sum(1),

@@ -287,7 +287,7 @@ class Trainer:
             self.nearest_neighbors()
         assert self.copies is not None
         groups = copies.groups_within(self.copies, positions)
-        items = max(2, len(groups.unique()))
+        items = max(2, len(copies.members(groups).leaders))
         widest = co_assignment.widths(items)[-1]
         near = copies.neighbors_beyond(points, groups, widest, neighbors.Search(self.config.seed, self.threads))
         counts = co_assignment.CoAssignments.count(torch.stack(sides, 1), near, network.n_outputs, items)
