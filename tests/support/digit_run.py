@@ -24,7 +24,7 @@ CONFIG = Config(
     n_clusters=N_CLUSTERS,
     network=Network(width=4),
     augmentation=Augmentation(rotation=10, crop=1),
-    relaxed=Relaxed(heads=2, batch_size=90, learning_rate=0.01, diversity_floor=(10.0, 10.0)),
+    relaxed=Relaxed(heads=2, batch_size=90, learning_rate=0.01, diversity_floor=(10.0, 10.0), diversity_until=0.6),
     merge=Merge(min_cluster_fraction=0.0),
 )
 
