@@ -55,10 +55,10 @@ def test_the_edges_of_the_two_views_share_no_pixel(channels: int, height: int, w
     assert torch.equal(make_views(torch.where(white, others, images), EDGES)[1], view_j)
 
 
-@given(st.sampled_from([1, 3]), st.sampled_from([(32, 32), (32, 40)]), SEEDS)
+@given(st.sampled_from([1, 3]), SEEDS)
 @settings(max_examples=5, deadline=None)
-def test_edge_histograms_are_those_of_a_slow_loop(channels: int, size: tuple[int, int], seed: int) -> None:
-    batch = pictures(1, channels, *size, seed)
+def test_edge_histograms_are_those_of_a_slow_loop(channels: int, seed: int) -> None:
+    batch = pictures(1, channels, 32, 32, seed)
     expected = reference.edge_histogram(batch[0].tolist(), edges.ORIENTATIONS, edges.CELL, edges.FAINT)
     torch.testing.assert_close(edges.edge_histograms(batch)[0], torch.tensor(expected), atol=1e-4, rtol=1e-3)
 
@@ -76,12 +76,13 @@ def test_edge_histograms_follow_mirror_images(seed: int) -> None:
     torch.testing.assert_close(mirrored[:, swapped].flip(3), cells, atol=1e-3, rtol=0)
 
 
-@pytest.mark.parametrize("side", [8, 32, 100])
-def test_edge_histograms_tell_directions_apart(side: int) -> None:
-    step = (torch.arange(side) >= side // 2).float().expand(side, side)
-    batch = torch.stack([step, step.t(), step.flip(1), step.t().flip(0)])[:, None]
+@pytest.mark.parametrize(("height", "width"), [(8, 8), (32, 32), (100, 100), (6, 900), (900, 6)])
+def test_edge_histograms_tell_directions_apart(height: int, width: int) -> None:
+    across = (torch.arange(width) >= width // 2).float().expand(height, width)
+    down = (torch.arange(height) >= height // 2).float()[:, None].expand(height, width)
+    batch = torch.stack([across, down, 1 - across, 1 - down])[:, None]
     found = edges.edge_histograms(batch)
-    assert found.shape == (4, edges.ORIENTATIONS * 7 * 7)  # at any size
+    assert found.shape == (4, edges.ORIENTATIONS * 7 * 7)  # at any size and shape
     assert found.reshape(4, edges.ORIENTATIONS, -1).sum(2).argmax(1).tolist() == [0, 3, 6, 9]
 
 

@@ -22,7 +22,7 @@ ORIENTATIONS = 12
 CELL = 4
 """Distance in pixels between the centers of two cells of ``edge_histograms``; a cell is twice as wide."""
 SIDE = 32
-"""Pixels along the shorter side at which edges are counted: larger and smaller pictures are resized."""
+"""Pixels along each side at which edges are counted: larger and smaller pictures are resized."""
 
 
 def gradients(images: Tensor) -> Tensor:
@@ -70,10 +70,11 @@ def edge_histograms(images: Tensor) -> Tensor:
 
 
 def _resized(images: Tensor) -> Tensor:
-    height, width = images.shape[2:]
-    scale = SIDE / min(height, width)
-    size = [round(scale * height), round(scale * width)]
-    return F.interpolate(images, size, mode="bilinear", antialias=scale < 1) if scale != 1 else images
+    """Images as squares: those of one collection have one shape, and long ones would have thousands of cells."""
+    size = images.shape[2:]
+    if size == (SIDE, SIDE):
+        return images
+    return F.interpolate(images, (SIDE, SIDE), mode="bilinear", antialias=max(size) > SIDE)
 
 
 def _strongest_gradients(images: Tensor) -> Tensor:

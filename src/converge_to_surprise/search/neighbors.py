@@ -92,9 +92,9 @@ def picture_embedding(images: Tensor, generator: torch.Generator) -> Embedding:
 
     sample = histograms(images[torch.randperm(len(images), generator=generator)[:SAMPLE]])
     mean = sample.mean(0)
-    centered = sample - mean
-    # The eigenvectors of the covariance are far cheaper than the singular vectors of the sample.
-    directions = torch.linalg.eigh(centered.t() @ centered)[1][:, -COMPONENTS:].flip(1)
+    # Of two images, or of images that hardly differ, most directions have no variance at all; the decomposition of
+    # their covariance may then not converge.
+    directions = torch.linalg.svd(sample - mean, full_matrices=False)[2][:COMPONENTS].t()
 
     def project(part: Tensor) -> Tensor:
         return torch.cat([(histograms(part[a:b]) - mean) @ directions for a, b in stretches(len(part), SAMPLE)])
