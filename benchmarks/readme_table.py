@@ -253,13 +253,13 @@ def bigdata(folder: Path) -> str:
 
 
 def _bigdata(found: pd.DataFrame) -> str:
-    lines = []
+    lines, sizes = [], sorted(found.loc[found["stage"] == "whole run", "images"])
     for stage, (title, column, factor, digits) in STAGES.items():
-        some = found[found["stage"] == stage].set_index("images").sort_index()
-        shown = [f"{factor * value:.{digits}f}" for value in some[column]]
-        used = some[column]
+        used = found[found["stage"] == stage].set_index("images").sort_index()[column]
+        if used.empty:  # of a stage that the runs did not have
+            continue
+        shown = [f"{factor * used[size]:.{digits}f}" if size in used else ABSENT for size in sizes]
         lines.append([title, *shown, *growth(used.index.tolist(), used.tolist(), column == "cpu_seconds")])
-    sizes = sorted(found.loc[found["stage"] == "whole run", "images"])
     return markdown(["images", *(f"{size:,}" for size in sizes), "exponent", "fixed + per image"], lines)
 
 

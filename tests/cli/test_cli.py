@@ -214,7 +214,7 @@ def test_a_folder_that_is_called_like_a_data_set_is_one_s_own(
     for number, image in enumerate(striped_images(12)[0]):
         Image.fromarray(image[0].numpy()).save(tmp_path / "digits" / f"{number}.png")
     monkeypatch.chdir(tmp_path)
-    assert call("fit", "digits/", "--out", "run", *FLAGS, *flags) == 0
+    assert call("fit", "digits/", "--out", "run", "--kind", "glyph", *FLAGS, *flags) == 0
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     assert saved["views"]["background"] == background
     assert saved["augmentation"]["zoom_out_prob"] == 0

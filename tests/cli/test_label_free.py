@@ -13,7 +13,7 @@ from converge_to_surprise.data.synthetic import striped_images
 
 WHOLE = """
 --seed 1 --n-init 2 --threads 1 --max-clusters 12 --network.width 4 --relaxed.heads 3 --relaxed.batch-size 50
---relaxed.diversity-floor 4 6
+--relaxed.diversity-floor 6 9
 --schedule search=relaxed:12 merge=merge:1 refine=refine:3 --no-report --views.upsample 1
 """
 

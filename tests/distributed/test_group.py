@@ -55,7 +55,7 @@ RELAXED = Config(
     network=Network(width=8, space_to_depth=True),
     # Gentle settings: with the usual ones a rounding error grows a thousandfold in fifty steps.
     relaxed=Relaxed(
-        heads=3, batch_size=21, temperature=0.1, refine_temperature=0.1, learning_rate=5e-4, diversity_floor=(2.0, 4.0)
+        heads=3, batch_size=21, temperature=0.1, refine_temperature=0.1, learning_rate=3e-4, diversity_floor=(2.0, 4.0)
     ),
     augmentation=AUGMENTATION,
 )
@@ -66,6 +66,16 @@ WHOLE = replace(
         Stage("merge", "merge", 1),
         Stage("refine", "refine", 1),
     ),
+)
+GRAPH = replace(
+    RELAXED,
+    schedule=(
+        Stage("graph 1", "graph", 1),
+        Stage("search 1", "relaxed", 1),
+        Stage("graph 2", "graph", 1),
+        *WHOLE.schedule,
+    ),
+    relaxed=replace(RELAXED.relaxed, random_heads=2, grow=True),
 )
 CONSOLIDATED = replace(
     EVOLUTION,
@@ -182,6 +192,17 @@ def test_merging_and_refining_are_those_of_one_process() -> None:
         np.testing.assert_allclose(other, surprise, atol=1e-3)
         for ours, theirs in zip(weights, alone, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-2)
+
+
+@pytest.mark.subprocess
+def test_rounds_of_graph_and_search_have_the_same_bits_in_every_process() -> None:
+    """The default search: each round begins with heads that are computed, not trained."""
+    first, *others = together(2, trained, GRAPH)
+    assert [record.kind for record in first[1]].count("graph") == 10
+    for weights, records, _ in others:
+        assert records == first[1]
+        for ours, theirs in zip(weights, first[0], strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def _normalized(group: ProcessGroup, kind: str) -> tuple[Any, ...]:

@@ -337,8 +337,8 @@ def test_paths_and_bad_files(fitted: SurpriseClustering, images: Tensor, tmp_pat
     assert reloaded.quarantine_ == model.quarantine_
 
 
-def test_gray_images_lose_their_background(fitted: SurpriseClustering) -> None:
-    assert fitted.model_.config.views.background == "remove"
+def test_gray_images_that_fill_the_frame_keep_their_background(fitted: SurpriseClustering) -> None:
+    assert (fitted.model_.config.kind, fitted.model_.config.views.background) == ("gray", "keep")
 
 
 @pytest.mark.parametrize("search", ["relaxed", "evolution"])

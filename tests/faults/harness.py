@@ -35,7 +35,7 @@ SETTINGS = {
     "restarts": f"""{COMMON} --search evolution --network.pixels 0 --n-init 2
         --schedule explore=evolution:2 strong=evolution:1:2@1
         --evolution.population 2 --evolution.batch-size 12 --evolution.ramp-epochs 2""",
-    "relaxed": f"""{COMMON} --search relaxed --n-init 1
+    "relaxed": f"""{COMMON} --search relaxed --n-init 1 --seed 4
         --schedule search=relaxed:4 merge=merge:1 refine=refine:1 settle=consolidate:3
         --relaxed.heads 2 --relaxed.batch-size 10 --n-clusters 6
         --relaxed.diversity-floor 4 4 --relaxed.temperature 0.1 --network.width 4""",

@@ -75,7 +75,8 @@ def test_enlarged_views_and_color_are_exported_too(channels: int, tmp_path: Path
     onnxruntime = pytest.importorskip("onnxruntime")
     images = striped_images(40)[0].repeat(1, channels, 1, 1)
     np.save(tmp_path / "images.npy", images.numpy())
-    assert call("fit", tmp_path / "images.npy", "--out", tmp_path / "run", *FLAGS, "--views.upsample", 2) == 0
+    flags = [*FLAGS, "--views.upsample", 2, "--kind", "gray" if channels == 3 else "glyph"]
+    assert call("fit", tmp_path / "images.npy", "--out", tmp_path / "run", *flags) == 0
     assert call("export", tmp_path / "run", "--onnx", tmp_path / "model.onnx") == 0
     assert load_model(tmp_path / "run").config.views.background == ("keep" if channels == 3 else "remove")
     found = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(["cluster"], {"images": images.numpy()})[0]
@@ -86,7 +87,7 @@ def test_enlarged_views_and_color_are_exported_too(channels: int, tmp_path: Path
 def test_a_run_on_edges_predicts_and_exports(tmp_path: Path) -> None:
     """Photographs of things in any color and light: all steps work on their outlines, also in the exported file."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    photos = write_outlines(tmp_path / "photos")
+    photos = write_outlines(tmp_path / "photos", 90)
     run = tmp_path / "run"
     assert call("fit", photos, "--out", run, *FLAGS, "--kind", "object", "--labels", "from-folders") == 0
     model = load_model(run)

@@ -228,7 +228,7 @@ def test_a_run_that_merges_twice_goes_on_after_either(wholes: dict[str, Whole], 
             pass
         ends.append(search.snapshot())
     assert ends[0].data["step"] == 38
-    assert len(ends[0].tensors["unmerged.head.bias"]) == 5  # what the first merge left
+    assert len(ends[0].tensors["unmerged.head.bias"]) == 6  # what the first merge left
     assert_same_state(ends[1], ends[0])
 
 

@@ -152,6 +152,7 @@ class ProcessGroup:
         for gradient, piece in zip(gradients, pieces, strict=True):
             gradient.copy_(piece.view(gradient.shape))
 
+    @torch.no_grad()
     def broadcast_tensors(self, tensors: Iterable[Tensor], source: int = 0) -> None:
         """Overwrite tensors in place with those of one process."""
         for tensor in () if self.is_single else tensors:
