@@ -178,7 +178,7 @@ def described(job: Job, options: argparse.Namespace) -> dict[str, Any]:
 def parsed() -> argparse.Namespace:
     parser = rows.parser(__doc__, "zoo.csv", threads=1, jobs=1)
     parser.add_argument("names", nargs="*", metavar="NAME", help="all sets unless given")
-    parser.add_argument("--half", choices=("design", "held out"), help="the sets of one half")
+    parser.add_argument("--half", choices=zoo_summary.HALVES, help="the sets of one part")
     parser.add_argument("--sets", type=Path, default=Path("zoo"), help="folder for the files of the sets")
     parser.add_argument("--methods", nargs="+", choices=zoo_summary.METHODS, default=list(zoo_summary.METHODS))
     parser.add_argument("--inputs", nargs="+", choices=zoo_summary.INPUTS, help="backbone only if --backbone is given")

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from converge_to_surprise.experiments.figures import render
 
 FILE = Path(__file__).parents[1] / "docs" / "assets" / "zoo.svg"
-COLORS = {"design": "C0", "held out": "C3"}
+COLORS = {"design": "C0", "held out": "C3", "new": "C2"}
 MARKERS = {"pixels": "o", "backbone": "s"}
 RIVAL_MARKERS = {"umap+hdbscan": "x", "evoc": "+"}
 

@@ -1,6 +1,7 @@
 """Pictures of printed signs for the zoo: many fonts, sizes and small distortions, on plain or photographic backgrounds.
 
-The fonts are free ones of Debian (``FONTS``), found by name below ``fonts_dir``. Of signs that look the
+The fonts are free ones of Debian (``FONTS``, and for other scripts ``HEBREW`` and ``THAI``), found by name below
+``fonts_dir``. Of signs that look the
 same in many fonts only one is in ``SIGNS``: O but not 0 or o; I but not l or |; C, K, P, S, U, V, W, X, Y, Z but not
 their small forms; Π but not π.
 """
@@ -64,6 +65,41 @@ FONTS: dict[str, tuple[str, ...]] = {
     "fonts-vollkorn": ("Vollkorn-Regular.ttf", "Vollkorn-Bold.ttf"),
 }
 """By Debian package, upright faces that have all of ``SIGNS``."""
+HEBREW: dict[str, tuple[str, ...]] = {
+    "culmus": (
+        "DavidCLM-Medium.otf",
+        "DavidCLM-Bold.otf",
+        "FrankRuehlCLM-Medium.ttf",
+        "FrankRuehlCLM-Bold.ttf",
+        "HadasimCLM-Regular.ttf",
+        "HadasimCLM-Bold.ttf",
+        "KeterYG-Medium.ttf",
+        "KeterYG-Bold.ttf",
+        "MiriamCLM-Book.ttf",
+        "MiriamCLM-Bold.ttf",
+        "MiriamMonoCLM-Book.ttf",
+        "MiriamMonoCLM-Bold.ttf",
+        "NachlieliCLM-Light.otf",
+        "NachlieliCLM-Bold.otf",
+        "SimpleCLM-Medium.ttf",
+        "SimpleCLM-Bold.ttf",
+        "ShofarRegular.ttf",
+        "StamAshkenazCLM.ttf",
+        "StamSefaradCLM.ttf",
+    ),
+    "fonts-dejavu-core": ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf"),
+    "fonts-freefont-ttf": ("FreeMonoBold.ttf", "FreeSans.ttf", "FreeSerifBold.ttf"),
+}
+THAI: dict[str, tuple[str, ...]] = {
+    "fonts-thai-tlwg": tuple(
+        f"{family}{weight}.ttf"
+        for family in (
+            *("Garuda", "Kinnari", "Laksaman", "Loma", "Norasi", "Purisa", "Sawasdee", "TlwgMono"),
+            *("TlwgTypewriter", "TlwgTypist", "TlwgTypo", "Umpush", "Waree"),
+        )
+        for weight in ("", "-Bold")
+    ),
+}
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SIGNS = (
@@ -71,6 +107,8 @@ SIGNS = (
     "ΓΔΘΛΞΠΣΦΨΩδλξω" + "БДЖИЦЧШЫЭЮЯ" + '€£§¶©æ¿«»±÷^"'
 )
 """100 signs that differ in shape."""
+HEBREW_LETTERS = "אבגדהוזחטיכלמנסעפצקרשת"
+THAI_LETTERS = "กขคงจฉชซญฐฑณดตทธนบผพมยรลวสหอ"
 OVERSAMPLED = 4
 """Signs are drawn and distorted at this multiple of their size."""
 
@@ -95,14 +133,20 @@ TINY = Distortion(rotation=2, shear=0.02, shift=0.6, smallest=0.97, blur=0.4, no
 """What two scans of the same print differ by."""
 
 
+def fonts_for(sign: str) -> dict[str, tuple[str, ...]]:
+    """The fonts in which a sign is printed, by its script."""
+    return HEBREW if sign in HEBREW_LETTERS else THAI if sign in THAI_LETTERS else FONTS
+
+
 @lru_cache
-def font_files(fonts_dir: Path) -> tuple[Path, ...]:
-    """The files of all fonts."""
+def font_files(fonts_dir: Path, sign: str = "A") -> tuple[Path, ...]:
+    """The files of all fonts for signs like this one."""
     found = {file.name: file for file in sorted(fonts_dir.rglob("*")) if file.suffix in (".ttf", ".otf")}
-    names = [name for faces in FONTS.values() for name in faces]
+    fonts = fonts_for(sign)
+    names = [name for faces in fonts.values() for name in faces]
     missing = [name for name in names if name not in found]
     if missing:
-        raise SystemExit(f"no {missing[0]} below {fonts_dir}: apt-get install {' '.join(FONTS)}, or name --fonts-dir")
+        raise SystemExit(f"no {missing[0]} below {fonts_dir}: apt-get install {' '.join(fonts)}, or name --fonts-dir")
     return tuple(found[name] for name in names)
 
 
@@ -145,7 +189,7 @@ def masks(
     signs: str, counts: list[int], fonts_dir: Path, rng: np.random.Generator, side: int = 28
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
     """``counts[i]`` pictures of ``signs[i]``, ink 1 on 0, with the numbers of their signs. (N, side, side), (N,)"""
-    files, limits = font_files(fonts_dir), Distortion()
+    files, limits = font_files(fonts_dir, signs[0]), Distortion()
     labels = np.repeat(np.arange(len(signs)), counts)
     chosen = rng.integers(len(files), size=len(labels))
     drawn = [

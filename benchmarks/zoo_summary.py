@@ -12,7 +12,7 @@ from converge_to_surprise.experiments.result_tables import ABSENT, markdown
 
 METHODS = {"ours": "converge-to-surprise", "umap+hdbscan": "UMAP + HDBSCAN", "evoc": "EVoC"}
 INPUTS = ("pixels", "backbone")
-HALVES = ("design", "held out")
+HALVES = ("design", "held out", "new")
 KEYS = ["set", "input", "method", "seed"]
 CLOSE = 1.3
 """A number within this factor of the number of classes counts as found."""
