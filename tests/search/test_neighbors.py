@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from converge_to_surprise.model.backbone import random_network
 from converge_to_surprise.model.inference import view_features
 from converge_to_surprise.model.network import ClusterNetwork
 from converge_to_surprise.search import neighbors
+from converge_to_surprise.search.trainer import Trainer
 
 
 @given(st.integers(3, 40), st.integers(1, 6), st.integers(0, 999))
@@ -69,6 +72,38 @@ def test_neighbors_do_not_depend_on_light_and_color() -> None:
     images = ((torch.cat([shapes, shapes]) + light) * 255).round().to(torch.uint8)
     found = nearest_neighbors(images, Config(views=Views(fill_masked=True)), 1)
     assert torch.equal(found[:, 0], (torch.arange(80) + 40) % 80)
+
+
+def test_what_pixels_say_is_asked_apart_from_edges_unless_color_does_not_count(small: Config) -> None:
+    """Bars of four kinds, two of them lighter: a bar is nearest to its kind by edges, to its brightness by pixels."""
+    images, kinds = striped_images(200)
+    dark = torch.arange(200) % 2 == 0
+    images[dark] //= 3
+    trainer = Trainer(images, small)
+    both = trainer._unlearned_neighbors()
+    count = small.relaxed.neighbors
+    assert both.shape == (200, 2 * count)
+    by_edges, by_pixels = both[:, :count], both[:, count:]
+    assert torch.equal(by_edges, trainer.nearest_neighbors())
+    as_dark = [float((dark[near] == dark[:, None]).float().mean()) for near in (by_pixels, by_edges)]
+    assert as_dark[0] > 0.95 > 0.8 > as_dark[1]
+    assert (kinds[by_edges.numpy()] == kinds[:, None]).mean() > 0.9
+    outlines = replace(small, views=Views(fill_masked=True, edges=True))
+    assert Trainer(images, outlines)._unlearned_neighbors().shape == (200, count)
+
+
+def test_paper_of_any_brightness_looks_the_same_where_the_background_is_removed() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ink = torch.zeros(30, 1, 12, 12)
+    ink[..., 3:-3, 3:-3] = 0.5 * torch.rand(30, 1, 6, 6, generator=generator)
+    paper = 0.5 * torch.rand(60, 1, 1, 1, generator=generator)
+    images = ((torch.cat([ink, ink]) + paper) * 255).round().to(torch.uint8)
+    nearest = {}
+    for background in ("keep", "remove"):
+        points = neighbors.pixel_points(images, Config(views=Views(fill_masked=True, background=background)))
+        nearest[background] = neighbors.exact_neighbors(points, 1, threads=1)[:, 0]
+    assert torch.equal(nearest["remove"], (torch.arange(60) + 30) % 60)
+    assert not torch.equal(nearest["keep"], nearest["remove"])
 
 
 def test_whitened_features_have_nearly_the_same_spread_in_all_directions() -> None:

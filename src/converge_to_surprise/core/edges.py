@@ -55,7 +55,7 @@ def edge_histograms(images: Tensor) -> Tensor:
     Histograms of oriented gradients (Dalal and Triggs 2005) in proportion to the edges around a cell and in the whole
     image, by their square roots, so that distances are Hellinger's. Cells at the rim count less.
     """
-    across, down = _strongest_gradients(_resized(images)).unbind(1)
+    across, down = _strongest_gradients(resized(images)).unbind(1)
     strength = torch.hypot(across, down)[:, None]
     turn = torch.atan2(down, across)[:, None] * (ORIENTATIONS / (2 * math.pi))
     directions = torch.arange(ORIENTATIONS, device=images.device)[:, None, None]
@@ -69,7 +69,7 @@ def edge_histograms(images: Tensor) -> Tensor:
     return ((cells / (usual + FAINT**2).sqrt()).sqrt() * rows[:, None] * columns).flatten(1)
 
 
-def _resized(images: Tensor) -> Tensor:
+def resized(images: Tensor) -> Tensor:
     """Images as squares: those of one collection have one shape, and long ones would have thousands of cells."""
     size = images.shape[2:]
     if size == (SIDE, SIDE):

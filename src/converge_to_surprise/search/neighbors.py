@@ -23,8 +23,8 @@ from torch import Tensor
 
 from ..config import Config
 from ..core import rng
-from ..core.edges import edge_histograms
-from ..core.views import to_float
+from ..core.edges import edge_histograms, resized
+from ..core.views import background, to_float
 from ..distributed.group import current
 from ..model.inference import view_features
 from ..model.network import ClusterNetwork
@@ -49,7 +49,7 @@ POINT_BYTES = 2**26
 """Points that take more than this are kept in a temporary file."""
 
 Embedding = Callable[[Tensor], Tensor]
-"""From uint8 images (n, C, H, W) to points (n, D) whose distance measures how different they look."""
+"""From images (n, C, H, W) to points (n, D) whose distance measures how different they look."""
 
 
 def stretches(rows: int, least: int = ROWS) -> Iterator[tuple[int, int]]:
@@ -82,22 +82,32 @@ def exact_neighbors(points: Tensor, count: int, threads: int) -> Tensor:
     return group.gather(torch.cat(parts), len(points), QUERY_ROWS)
 
 
-def picture_embedding(images: Tensor, generator: torch.Generator) -> Embedding:
-    """The histograms of the edges of images, projected on the principal components of a sample of ``images``.
+def small_pixels(images: Tensor) -> Tensor:
+    """Pixels of float images, reduced. (n, D)"""
+    return resized(images).flatten(1)
+
+
+def small_pixels_without_background(images: Tensor) -> Tensor:
+    """Pixels of float images in which paper of any brightness looks the same, reduced. (n, D)"""
+    return small_pixels(images - background(images))
+
+
+def picture_embedding(images: Tensor, generator: torch.Generator, describe: Embedding = edge_histograms) -> Embedding:
+    """What ``describe`` computes from float images, projected on the principal components of a sample of ``images``.
     (n, at most COMPONENTS)
     """
 
-    def histograms(part: Tensor) -> Tensor:
-        return torch.cat([edge_histograms(to_float(part[a:b])) for a, b in stretches(len(part), CHUNK)])
+    def described(part: Tensor) -> Tensor:
+        return torch.cat([describe(to_float(part[a:b])) for a, b in stretches(len(part), CHUNK)])
 
-    sample = histograms(images[torch.randperm(len(images), generator=generator)[:SAMPLE]])
+    sample = described(images[torch.randperm(len(images), generator=generator)[:SAMPLE]])
     mean = sample.mean(0)
     # Of two images, or of images that hardly differ, most directions have no variance at all; the decomposition of
     # their covariance may then not converge.
     directions = torch.linalg.svd(sample - mean, full_matrices=False)[2][:COMPONENTS].t()
 
     def project(part: Tensor) -> Tensor:
-        return torch.cat([(histograms(part[a:b]) - mean) @ directions for a, b in stretches(len(part), SAMPLE)])
+        return torch.cat([(described(part[a:b]) - mean) @ directions for a, b in stretches(len(part), SAMPLE)])
 
     return project
 
@@ -179,10 +189,7 @@ def image_embedding(images: Tensor, config: Config, network: ClusterNetwork | No
     """
     if network is None:
         components = rng.torch_generator(config.seed, "components")
-        stored = config.views.stored
-        embedding = feature_embedding if stored else picture_embedding(images, components)
-        group = current()
-        return lambda part: group.gather(embedding(group.own(part, QUERY_ROWS)), len(part), QUERY_ROWS)
+        return _shared(feature_embedding if config.views.stored else picture_embedding(images, components))
 
     def features(part: Tensor) -> Tensor:
         return view_features(network, part, config.views).mean(1)
@@ -191,6 +198,19 @@ def image_embedding(images: Tensor, config: Config, network: ClusterNetwork | No
     known = [features(images[positions[start:stop]]) for start, stop in stretches(len(positions))]
     whitening = Whitening.of(torch.cat(known))
     return lambda part: whitening(features(part))
+
+
+def _shared(embedding: Embedding) -> Embedding:
+    """The same embedding, each process of the group computing a part of it."""
+    group = current()
+    return lambda part: group.gather(embedding(group.own(part, QUERY_ROWS)), len(part), QUERY_ROWS)
+
+
+def pixel_points(images: Tensor, config: Config) -> Tensor:
+    """Points (N, D) whose distance measures how different the pixels of images are."""
+    describe = small_pixels_without_background if config.views.signed else small_pixels
+    embedding = picture_embedding(images, rng.torch_generator(config.seed, "components"), describe)
+    return embed_all(images, _shared(embedding))
 
 
 def embed_all(images: Tensor, embedding: Embedding) -> Tensor:

@@ -313,6 +313,21 @@ class Trainer:
             self.copies = copies.copy_groups(points, search)
         return copies.neighbors_beyond(points, self.copies, count or self.config.relaxed.neighbors, search)
 
+    def _unlearned_neighbors(self) -> Tensor:
+        """Neighbors of every image that do not depend on the network: those by its features would confirm what it has
+        joined. By edges, from which the search started, and by pixels, unless light and color do not count. (N, k)
+        """
+        if self.config.views.stored:
+            assert self.neighbors is not None
+            return self.neighbors
+        near = self.nearest_neighbors()
+        if self.config.views.edges:
+            return near
+        assert self.copies is not None
+        search = neighbors.Search(self.config.seed, self.threads)
+        points = neighbors.pixel_points(self.images, self.config)
+        return torch.cat([near, copies.neighbors_beyond(points, self.copies, near.shape[1], search)], 1)
+
     def _merge(self, step: schedule.Step) -> Measures:
         """Merge the clusters of every head, select a head, and fit one head to the result."""
         if self.neighbors is None:
@@ -325,9 +340,8 @@ class Trainer:
         kind = merge.select_kind(counts, labels, self._kinds_of_heads(), self.config)
         trees, result = kind.selection
         network = self.network.select_heads(kind.heads)
-        # Neighbors by learned features would confirm what the network has joined; those by edges do not depend on it.
-        near = self.neighbors if self.config.views.stored else self.nearest_neighbors()
-        evidence = head_fusion.Evidence(features, neighbors.links_within(near, positions), trees, result)
+        near = neighbors.links_within(self._unlearned_neighbors(), positions)
+        evidence = head_fusion.Evidence(features, near, trees, result)
         fused = head_fusion.fuse_heads(network, self.images, evidence, self.config, step.number)
         self.networks = Networks(fused, network.select_head(result.head), result)
         self.optimizer = self.memory = None  # they refer to replaced parameters
