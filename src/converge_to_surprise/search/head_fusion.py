@@ -2,8 +2,8 @@
 
 The heads that found nearly the same clusters vote on every image. Then subclusters that were merged into the wrong
 cluster are moved: merging is greedy, and a subcluster (an output of some head, say the sevens with a bar) is joined for
-good to the cluster it is confused with most, even if its nearest images, by edges or by pixels, belong elsewhere. Finally one linear layer is
-fitted to the result, on the backbone that the heads share.
+good to the cluster it is confused with most, even if its nearest images, by edges or by pixels, belong elsewhere.
+Finally one linear layer is fitted to the result, on the backbone that the heads share.
 """
 
 from __future__ import annotations
