@@ -37,13 +37,6 @@ def test_no_image_is_its_own_neighbor_even_among_identical_ones() -> None:
     assert not bool((found == torch.arange(6)[:, None]).any())
 
 
-def test_merging_sees_links_within_the_pool_only() -> None:
-    table = torch.tensor([[1, 2], [0, 3], [3, 1], [2, 0]])
-    assert neighbors.links_within(table, torch.arange(4)) is table
-    within = neighbors.links_within(table, torch.tensor([0, 2, 3]))
-    assert within[[0, 2, 3]].tolist() == [[0, 2], [3, 2], [2, 0]]
-
-
 def test_neighbors_by_edges_and_by_features_have_the_same_class(small: Config) -> None:
     images, classes = striped_images(300)
     network = random_network(Config(seed=0, max_clusters=8, network=Network(width=4)), 1, 1)
@@ -80,16 +73,21 @@ def test_what_pixels_say_is_asked_apart_from_edges_unless_color_does_not_count(s
     dark = torch.arange(200) % 2 == 0
     images[dark] //= 3
     trainer = Trainer(images, small)
-    both = trainer._unlearned_neighbors()
+    by_all_edges = trainer.nearest_neighbors()
+    both = trainer._unlearned_neighbors(torch.arange(200))
     count = small.relaxed.neighbors
     assert both.shape == (200, 2 * count)
     by_edges, by_pixels = both[:, :count], both[:, count:]
-    assert torch.equal(by_edges, trainer.nearest_neighbors())
+    assert torch.equal(by_edges, by_all_edges)
+    some = torch.arange(0, 200, 2)
+    assert int(trainer._unlearned_neighbors(some).max()) == 99
     as_dark = [float((dark[near] == dark[:, None]).float().mean()) for near in (by_pixels, by_edges)]
     assert as_dark[0] > 0.95 > 0.8 > as_dark[1]
     assert (kinds[by_edges.numpy()] == kinds[:, None]).mean() > 0.9
     outlines = replace(small, views=Views(fill_masked=True, edges=True))
-    assert Trainer(images, outlines)._unlearned_neighbors().shape == (200, count)
+    colored = Trainer(images, outlines)
+    colored.nearest_neighbors()
+    assert colored._unlearned_neighbors(some).shape == (100, count)
 
 
 def test_paper_of_any_brightness_looks_the_same_where_the_background_is_removed() -> None:
@@ -100,7 +98,8 @@ def test_paper_of_any_brightness_looks_the_same_where_the_background_is_removed(
     images = ((torch.cat([ink, ink]) + paper) * 255).round().to(torch.uint8)
     nearest = {}
     for background in ("keep", "remove"):
-        points = neighbors.pixel_points(images, Config(views=Views(fill_masked=True, background=background)))
+        config = Config(views=Views(fill_masked=True, background=background))
+        points = neighbors.pixel_embedding(images, config)(images)
         nearest[background] = neighbors.exact_neighbors(points, 1, threads=1)[:, 0]
     assert torch.equal(nearest["remove"], (torch.arange(60) + 30) % 60)
     assert not torch.equal(nearest["keep"], nearest["remove"])

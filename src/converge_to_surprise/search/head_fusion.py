@@ -50,7 +50,7 @@ class Evidence(NamedTuple):
     features: Tensor
     """Both views' features of the images of the pool. (n, 2, D)"""
     neighbors: Tensor
-    """Neighbors of every image. (N, k)"""
+    """Neighbors of each of these images among them. (n, k)"""
     trees: list[MergeTree]
     result: MergeResult
 
@@ -107,11 +107,8 @@ def fuse_heads(
     """A network with the same backbone and one head with an output for every cluster."""
     result = evidence.result
     positions = pool_positions(len(images), config.seed)
-    place = torch.full((len(images),), -1)
-    place[positions] = torch.arange(len(positions))
     pooled, subclusters = _votes(network, evidence, config.relaxed.temperature)
-    links = place[evidence.neighbors[positions]].numpy()
-    clusters = move_subclusters(vote(pooled, result), subclusters, links)
+    clusters = move_subclusters(vote(pooled, result), subclusters, evidence.neighbors.numpy())
     generator = rng.torch_generator(config.seed, "condense", step)
     sample = torch.randperm(len(positions), generator=generator)[:SAMPLE]
     chosen = images[positions[sample]]

@@ -194,9 +194,7 @@ def image_embedding(images: Tensor, config: Config, network: ClusterNetwork | No
     def features(part: Tensor) -> Tensor:
         return view_features(network, part, config.views).mean(1)
 
-    positions = pool_positions(len(images), config.seed)
-    known = [features(images[positions[start:stop]]) for start, stop in stretches(len(positions))]
-    whitening = Whitening.of(torch.cat(known))
+    whitening = Whitening.of(points_at(images, pool_positions(len(images), config.seed), features))
     return lambda part: whitening(features(part))
 
 
@@ -206,11 +204,15 @@ def _shared(embedding: Embedding) -> Embedding:
     return lambda part: group.gather(embedding(group.own(part, QUERY_ROWS)), len(part), QUERY_ROWS)
 
 
-def pixel_points(images: Tensor, config: Config) -> Tensor:
-    """Points (N, D) whose distance measures how different the pixels of images are."""
+def pixel_embedding(images: Tensor, config: Config) -> Embedding:
+    """An embedding for any number of images, by their pixels; as for ``image_embedding``."""
     describe = small_pixels_without_background if config.views.signed else small_pixels
-    embedding = picture_embedding(images, rng.torch_generator(config.seed, "components"), describe)
-    return embed_all(images, _shared(embedding))
+    return _shared(picture_embedding(images, rng.torch_generator(config.seed, "components"), describe))
+
+
+def points_at(images: Tensor, positions: Tensor, embedding: Embedding) -> Tensor:
+    """The points of the images at some positions (n,). (n, D)"""
+    return torch.cat([embedding(images[positions[start:stop]]) for start, stop in stretches(len(positions))])
 
 
 def embed_all(images: Tensor, embedding: Embedding) -> Tensor:
@@ -230,21 +232,6 @@ def _new_points(count: int, dimensions: int) -> Tensor:
         return torch.empty(count, dimensions)
     with tempfile.TemporaryFile() as file:  # the map outlives its name and its handle
         return torch.from_numpy(np.memmap(file, np.float32, "w+", shape=(count, dimensions)))
-
-
-def links_within(neighbors: Tensor, positions: Tensor) -> Tensor:
-    """The table of neighbors (N, k) with links between images at sorted ``positions`` only.
-
-    Other links of such an image become links to itself, which say nothing about boundaries.
-    """
-    inside = torch.zeros(len(neighbors), dtype=torch.bool)
-    inside[positions] = True
-    if bool(inside.all()):
-        return neighbors
-    table = neighbors.clone()
-    linked = table[positions]
-    table[positions] = torch.where(inside[linked], linked, positions[:, None])
-    return table
 
 
 def partner_images(images: Tensor, partners: Tensor) -> Tensor:

@@ -313,25 +313,25 @@ class Trainer:
             self.copies = copies.copy_groups(points, search)
         return copies.neighbors_beyond(points, self.copies, count or self.config.relaxed.neighbors, search)
 
-    def _unlearned_neighbors(self) -> Tensor:
-        """Neighbors of every image that do not depend on the network: those by its features would confirm what it has
-        joined. By edges, from which the search started, and by pixels, unless light and color do not count. (N, k)
+    def _unlearned_neighbors(self, positions: Tensor) -> Tensor:
+        """Neighbors among the images at some positions (n,) that do not depend on the network: those by its features
+        would confirm what it has joined. By edges, from which the search started, and by pixels, unless light and color
+        do not count. (n, k)
         """
-        if self.config.views.stored:
-            assert self.neighbors is not None
-            return self.neighbors
-        near = self.nearest_neighbors()
-        if self.config.views.edges:
-            return near
+        embeddings = [neighbors.image_embedding(self.images, self.config, None)]
+        if not self.config.views.stored and not self.config.views.edges:
+            embeddings.append(neighbors.pixel_embedding(self.images, self.config))
         assert self.copies is not None
+        groups = copies.groups_within(self.copies, positions)
         search = neighbors.Search(self.config.seed, self.threads)
-        points = neighbors.pixel_points(self.images, self.config)
-        return torch.cat([near, copies.neighbors_beyond(points, self.copies, near.shape[1], search)], 1)
+        found = [
+            copies.neighbors_beyond(points, groups, self.config.relaxed.neighbors, search)
+            for points in (neighbors.points_at(self.images, positions, embedding) for embedding in embeddings)
+        ]
+        return torch.cat(found, 1)
 
     def _merge(self, step: schedule.Step) -> Measures:
         """Merge the clusters of every head, select a head, and fit one head to the result."""
-        if self.neighbors is None:
-            self.neighbors = self.nearest_neighbors()
         positions = neighbors.pool_positions(len(self.images), self.config.seed)
         # Everything that follows uses the same views and the same backbone.
         features = view_features(self.network, self.images, self.config.views, positions)
@@ -340,8 +340,7 @@ class Trainer:
         kind = merge.select_kind(counts, labels, self._kinds_of_heads(), self.config)
         trees, result = kind.selection
         network = self.network.select_heads(kind.heads)
-        near = neighbors.links_within(self._unlearned_neighbors(), positions)
-        evidence = head_fusion.Evidence(features, near, trees, result)
+        evidence = head_fusion.Evidence(features, self._unlearned_neighbors(positions), trees, result)
         fused = head_fusion.fuse_heads(network, self.images, evidence, self.config, step.number)
         self.networks = Networks(fused, network.select_head(result.head), result)
         self.optimizer = self.memory = None  # they refer to replaced parameters
