@@ -1,9 +1,8 @@
 """Pictures of printed signs for the zoo: many fonts, sizes and small distortions, on plain or photographic backgrounds.
 
 The fonts are free ones of Debian (``FONTS``, and for other scripts ``HEBREW`` and ``THAI``), found by name below
-``fonts_dir``. Of signs that look the
-same in many fonts only one is in ``SIGNS``: O but not 0 or o; I but not l or |; C, K, P, S, U, V, W, X, Y, Z but not
-their small forms; Π but not π.
+``fonts_dir``. Of signs that look the same in many fonts only one is in ``SIGNS``: O but not 0 or o; I but not l or |;
+C, K, P, S, U, V, W, X, Y, Z but not their small forms; Π but not π.
 """
 
 from __future__ import annotations
@@ -139,10 +138,14 @@ def fonts_for(sign: str) -> dict[str, tuple[str, ...]]:
 
 
 @lru_cache
-def font_files(fonts_dir: Path, sign: str = "A") -> tuple[Path, ...]:
+def installed_fonts(fonts_dir: Path) -> dict[str, Path]:
+    """All files of fonts by their names."""
+    return {file.name: file for file in sorted(fonts_dir.rglob("*")) if file.suffix in (".ttf", ".otf")}
+
+
+def font_files(fonts_dir: Path, sign: str) -> tuple[Path, ...]:
     """The files of all fonts for signs like this one."""
-    found = {file.name: file for file in sorted(fonts_dir.rglob("*")) if file.suffix in (".ttf", ".otf")}
-    fonts = fonts_for(sign)
+    found, fonts = installed_fonts(fonts_dir), fonts_for(sign)
     names = [name for faces in fonts.values() for name in faces]
     missing = [name for name in names if name not in found]
     if missing:
@@ -188,7 +191,9 @@ def distorted(picture: Image.Image, side: int, limits: Distortion, rng: np.rando
 def masks(
     signs: str, counts: list[int], fonts_dir: Path, rng: np.random.Generator, side: int = 28
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-    """``counts[i]`` pictures of ``signs[i]``, ink 1 on 0, with the numbers of their signs. (N, side, side), (N,)"""
+    """``counts[i]`` pictures of ``signs[i]``, which are of one script, ink 1 on 0, with the numbers of their signs.
+    (N, side, side), (N,)
+    """
     files, limits = font_files(fonts_dir, signs[0]), Distortion()
     labels = np.repeat(np.arange(len(signs)), counts)
     chosen = rng.integers(len(files), size=len(labels))

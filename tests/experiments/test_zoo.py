@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,9 @@ FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
 
 
 @pytest.fixture
-def one_font(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def one_font(monkeypatch: pytest.MonkeyPatch) -> None:
     """A font that is there wherever matplotlib is."""
     monkeypatch.setattr(zoo_glyphs, "FONTS", {"matplotlib": ("DejaVuSans.ttf",)})
-    zoo_glyphs.font_files.cache_clear()
-    yield
-    zoo_glyphs.font_files.cache_clear()
 
 
 def sources(seed: int = 0, pictures: Path | None = None) -> Sources:
@@ -68,6 +64,14 @@ def test_signs_are_printed_and_differ() -> None:
     assert bytes(font.getmask("\uffff")) not in found
 
 
+@pytest.mark.parametrize(("letters", "package"), [("אש", "culmus"), ("กอ", "fonts-thai-tlwg"), ("AЯ", "fonts-lato")])
+def test_each_script_has_fonts_of_its_own(letters: str, package: str, tmp_path: Path) -> None:
+    for sign in letters:
+        assert package in zoo_glyphs.fonts_for(sign)
+        with pytest.raises(SystemExit, match=f"apt-get install .*{package}"):
+            zoo_glyphs.font_files(tmp_path, sign)
+
+
 def test_signs_come_in_the_wanted_numbers_and_stay_in_the_picture(one_font: None) -> None:
     made = arrays(zoo_sets.printed("AW@", [3, 1, 2])(sources()))
     assert made.labels.tolist() == [0, 0, 0, 1, 2, 2]
@@ -85,7 +89,7 @@ def test_the_same_seed_makes_the_same_signs(one_font: None) -> None:
 
 def test_missing_fonts_are_named_with_their_packages(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"no Cantarell-Regular.otf below .* apt-get install fonts-cantarell"):
-        zoo_glyphs.font_files(tmp_path)
+        zoo_glyphs.font_files(tmp_path, "A")
 
 
 def test_black_on_white_is_the_negative_and_colors_keep_the_shape(one_font: None) -> None:

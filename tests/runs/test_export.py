@@ -87,7 +87,7 @@ def test_enlarged_views_and_color_are_exported_too(channels: int, tmp_path: Path
 def test_a_run_on_edges_predicts_and_exports(tmp_path: Path) -> None:
     """Photographs of things in any color and light: all steps work on their outlines, also in the exported file."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    photos = write_outlines(tmp_path / "photos", 90)
+    photos = write_outlines(tmp_path / "photos")
     run = tmp_path / "run"
     assert call("fit", photos, "--out", run, *FLAGS, "--kind", "object", "--labels", "from-folders") == 0
     model = load_model(run)

@@ -10,7 +10,7 @@ from PIL import Image
 SIDE = 24
 
 
-def write_outlines(folder: Path, count: int = 60) -> Path:
+def write_outlines(folder: Path, count: int = 90) -> Path:
     """Pictures of an upright bar, a lying bar and a square. Color and brightness of both grounds are random."""
     draw = np.random.default_rng(0)
     row, column = np.mgrid[:SIDE, :SIDE] - (SIDE - 1) / 2

@@ -82,16 +82,6 @@ def exact_neighbors(points: Tensor, count: int, threads: int) -> Tensor:
     return group.gather(torch.cat(parts), len(points), QUERY_ROWS)
 
 
-def small_pixels(images: Tensor) -> Tensor:
-    """Pixels of float images, reduced. (n, D)"""
-    return resized(images).flatten(1)
-
-
-def small_pixels_without_background(images: Tensor) -> Tensor:
-    """Pixels of float images in which paper of any brightness looks the same, reduced. (n, D)"""
-    return small_pixels(images - background(images))
-
-
 def picture_embedding(images: Tensor, generator: torch.Generator, describe: Embedding = edge_histograms) -> Embedding:
     """What ``describe`` computes from float images, projected on the principal components of a sample of ``images``.
     (n, at most COMPONENTS)
@@ -206,8 +196,12 @@ def _shared(embedding: Embedding) -> Embedding:
 
 def pixel_embedding(images: Tensor, config: Config) -> Embedding:
     """An embedding for any number of images, by their pixels; as for ``image_embedding``."""
-    describe = small_pixels_without_background if config.views.signed else small_pixels
-    return _shared(picture_embedding(images, rng.torch_generator(config.seed, "components"), describe))
+
+    def pixels(part: Tensor) -> Tensor:
+        # Where the views lose their background, paper of any brightness looks the same here too.
+        return resized(part - background(part) if config.views.signed else part).flatten(1)
+
+    return _shared(picture_embedding(images, rng.torch_generator(config.seed, "components"), pixels))
 
 
 def points_at(images: Tensor, positions: Tensor, embedding: Embedding) -> Tensor:
